@@ -39,7 +39,7 @@ void BucketTable::Change(uint32_t at, Edit edit) {
   BucketDraft draft(geometry_.region, geometry_.OffsetOf(at), geometry_.bucket_bytes);
   draft.CopyOf(*memory_);
   used_bytes_ -= draft.view().header().used;
-  draft.SetRange(range());
+  draft.SetRange(unit_range());
   edit(&draft);
   used_bytes_ += draft.view().header().used;
   draft.Publish(memory_);
@@ -225,14 +225,16 @@ void BucketTable::CleanUnit(uint32_t at) {
     if (found.has_value()) Remove(*found, hash);
     more = found.has_value();
   }
-  if (View(at).header().range != range()) Change(at, [](BucketDraft*) {});
+  WriteRange(at);
 }
 
 // Readers of these buckets then see that the key belongs to another region.
 void BucketTable::CleanKey(std::string_view, const KeyHash& hash) {
-  for (const uint32_t at : BucketsOf(hash, geometry_.units)) {
-    if (View(at).header().range != range()) Change(at, [](BucketDraft*) {});
-  }
+  for (const uint32_t at : BucketsOf(hash, geometry_.units)) WriteRange(at);
+}
+
+void BucketTable::WriteRange(uint32_t at) {
+  if (View(at).header().range != unit_range()) Change(at, [](BucketDraft*) {});
 }
 
 std::optional<uint32_t> BucketTable::MakeRoom(const std::vector<uint32_t>& roots, size_t bytes, std::string_view keep) {

@@ -61,6 +61,7 @@ class BucketTable : public HashTable {
   bool MoveExtentsOf(uint32_t at, ExtentMoves* moves) override;
   void CleanUnit(uint32_t at) override;
   void CleanKey(std::string_view key, const KeyHash& hash) override;
+  void WriteRange(uint32_t at) override;
   absl::Status CheckUnit(uint32_t at, const std::function<absl::Status(const Held&)>& held) const override;
   absl::Status CheckCounts() const override;
 
@@ -98,7 +99,7 @@ class BucketTable : public HashTable {
   void Apply(const Move& move);
   void Remove(const Found& found, const KeyHash& hash);
   bool Full() const { return !thorough_ && unit_fill() > kFillMax; }
-  // Applies `edit` to a bucket and publishes it with the region's range.
+  // Applies `edit` to a bucket and publishes it with unit_range().
   template <typename Edit>
   void Change(uint32_t at, Edit edit);
 

@@ -24,6 +24,8 @@ Lookup::Step CuckooLookup::VisitImages(absl::Span<const ConstBytes> images) {
       return Confirm();
     case Phase::kConfirm:
       return VisitConfirm(images);
+    case Phase::kConfirmAgain:
+      return VisitSlotsAgain(images).value_or(Step::kAbsent);
   }
   return Step::kGaveUp;
 }
@@ -57,21 +59,35 @@ Lookup::Step CuckooLookup::VisitSlots(absl::Span<const ConstBytes> images) {
 Lookup::Step CuckooLookup::Confirm() {
   if (!options_.serializable) return Step::kAbsent;
   phase_ = Phase::kConfirm;
-  wants_.clear();
-  for (int i = 0; i < options_.slots_confirmed; ++i) Want(geometry_.OffsetOf(at_[i]), sizeof(HashSlot));
+  WantSlotsAgain();
   Want(kHashHeaderOffset, sizeof(HashHeader));
   return Step::kRead;
 }
 
-Lookup::Step CuckooLookup::VisitConfirm(absl::Span<const ConstBytes> images) {
+void CuckooLookup::WantSlotsAgain() {
+  wants_.clear();
+  for (int i = 0; i < options_.slots_confirmed; ++i) Want(geometry_.OffsetOf(at_[i]), sizeof(HashSlot));
+}
+
+std::optional<Lookup::Step> CuckooLookup::VisitSlotsAgain(absl::Span<const ConstBytes> images) {
   std::array<HashSlot, kProbes> now;
   if (!ParseSlots(images, options_.slots_confirmed, &now)) return Restart(&counters_.torn);
   for (int i = 0; i < options_.slots_confirmed; ++i) {
     if (now[i].version != slots_[i].version) return Restart(&counters_.moved);
   }
+  return std::nullopt;
+}
+
+Lookup::Step CuckooLookup::VisitConfirm(absl::Span<const ConstBytes> images) {
+  if (const std::optional<Step> step = VisitSlotsAgain(images)) return *step;
   const std::optional<HashHeader> header = ParseHashHeader(images.back().data(), geometry_.region);
   if (!header.has_value()) return Restart(&counters_.torn);
-  return header->Serves(hash_) ? Step::kAbsent : Step::kElsewhere;
+  if (!header->Serves(hash_)) return Step::kElsewhere;
+  if (header->joins == 0) return Step::kAbsent;
+  // The range may have grown, and the key come here, after the slots were read and before the header was.
+  phase_ = Phase::kConfirmAgain;
+  WantSlotsAgain();
+  return Step::kRead;
 }
 
 }  // namespace cell

@@ -1,5 +1,6 @@
 // CuckooLookup looks up a key in slots (thesis, Algorithm 1). It reads all slots that may have the key, then the
-// extents of those that match. Before it reports the key as absent, it reads the slots and the header again.
+// extents of those that match. Before it reports the key as absent, it reads the slots and the header again, and if the
+// region's range has ever grown, the slots once more.
 //
 // The thesis reads slots one by one, and then all but the last again. If a key was missed, it was moved from a slot
 // that was read late to a slot that was read early, and the version of the latter shows that. Here slots are read at
@@ -17,7 +18,7 @@ class CuckooLookup : public Lookup {
   CuckooLookup(std::string_view key, const KeyHash& hash, const HashGeometry& geometry, const LookupOptions& options);
 
  private:
-  enum class Phase { kSlots, kExtents, kConfirm };
+  enum class Phase { kSlots, kExtents, kConfirm, kConfirmAgain };
 
   Step Begin() override;
   Step VisitImages(absl::Span<const ConstBytes> images) override;
@@ -26,6 +27,9 @@ class CuckooLookup : public Lookup {
   bool ParseSlots(absl::Span<const ConstBytes> images, int count, std::array<HashSlot, kProbes>* slots) const;
   Step VisitSlots(absl::Span<const ConstBytes> images);
   Step VisitConfirm(absl::Span<const ConstBytes> images);
+  void WantSlotsAgain();
+  // Returns nullopt if the slots' versions are those of the first images.
+  std::optional<Step> VisitSlotsAgain(absl::Span<const ConstBytes> images);
 
   std::array<uint32_t, kProbes> at_;
   Phase phase_ = Phase::kSlots;

@@ -7,7 +7,8 @@
 // line's border.
 //
 // A region holds the keys of one part of its table's hash space. The header names that part. When the part shrinks, the
-// header is changed first, before any pair that belongs to another region now.
+// header is changed first, before any pair that belongs to another region now. When it grows by a join, the header is
+// changed last.
 #pragma once
 
 #include <cstddef>
@@ -40,7 +41,8 @@ struct HashHeader {
   HashRange range;
   uint32_t bucket_bytes;  // 0: the units are slots.
   uint32_t invalidated;   // Not 0: the region was invalidated because another worker has it.
-  uint32_t reserved[6];
+  uint32_t joins;         // How often the range has grown.
+  uint32_t reserved[5];
   uint64_t crc;  // Covers everything before it.
 
   bool Serves(const KeyHash& hash) const { return invalidated == 0 && range.Has(hash); }

@@ -25,7 +25,6 @@ HashSplit::HashSplit(HashTable* from, HashTable* to) : from_(from), to_(to), ran
 
 HashSplit::~HashSplit() {
   from_->set_on_change(nullptr);
-  from_->on_move_ = nullptr;
   to_->before_change_ = nullptr;
 }
 
@@ -49,25 +48,18 @@ absl::Status HashSplit::Finish() {
   HashHeader header = from_->hash_header();
   header.range.last = range_.first - 1;
   from_->SetHeader(header);
+  from_->deleted_ = 0;
   to_->before_change_ = [this](std::string_view key, const KeyHash& hash) {
     if (!clean_late_) from_->CleanKey(key, hash);
   };
-  from_->on_move_ = [this](std::string_view key, uint32_t at, uint32_t to) {
-    again_ |= at >= cleaned_ && to < cleaned_ && Has(HashKey(key));
-  };
-  finished_ = true;
+  cleaning_.emplace(from_);
   return absl::OkStatus();
 }
 
 bool HashSplit::Clean(uint32_t units) {
-  CELL_CHECK(finished_);
-  for (; units > 0 && cleaned_ < from_->geometry().units; --units) from_->CleanUnit(cleaned_++);
-  if (cleaned_ < from_->geometry().units) return false;
-  if (std::exchange(again_, false)) {  // Few pairs are left: those that were moved meanwhile.
-    cleaned_ = 0;
-    return false;
-  }
-  from_->on_move_ = nullptr;
+  CELL_CHECK(cleaning_.has_value());
+  if (!cleaning_->Step(units)) return false;
+  cleaning_.reset();
   to_->before_change_ = nullptr;
   return true;
 }

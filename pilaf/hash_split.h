@@ -9,6 +9,9 @@
 // Must be destroyed before its regions. Not thread-safe: only the thread that writes both regions may call it.
 #pragma once
 
+#include <optional>
+
+#include "pilaf/hash_cleaning.h"
 #include "pilaf/hash_walk.h"
 
 namespace cell {
@@ -46,10 +49,8 @@ class HashSplit {
   const HashRange range_;  // Range of `to`.
   std::optional<HashWalk> walk_;
   bool copied_ = false;
-  bool finished_ = false;
+  std::optional<HashCleaning> cleaning_;  // Set from Finish on, until all is clean.
   bool clean_late_ = false;
-  uint32_t cleaned_ = 0;  // Units that this pass has cleaned.
-  bool again_ = false;    // A pair was moved to a unit that the pass has already cleaned.
   absl::Status mirrored_;
 };
 

@@ -132,11 +132,15 @@ absl::StatusOr<bool> HashTable::Put(std::string_view key, std::string_view value
                                     Expiry expiry) {
   const KeyHash hash = HashKey(key);
   RETURN_IF_ERROR(CheckPut(key, hash, value, crc));
-  ASSIGN_OR_RETURN(const Prepared prepared, PreparePair({key, value, expiry}, hash, crc, When::kNow));
+  return PutChecked({key, value, expiry}, hash, crc);
+}
+
+absl::StatusOr<bool> HashTable::PutChecked(const HashPair& pair, const KeyHash& hash, uint64_t crc) {
+  ASSIGN_OR_RETURN(const Prepared prepared, PreparePair(pair, hash, crc, When::kNow));
   ++counters_.puts;
-  if (before_change_) before_change_(key, hash);
-  const std::optional<Expiry> replaced = CommitPair(prepared, key, hash);
-  WroteAndChanged(RecordKind::kPut, key, value, expiry);
+  if (before_change_) before_change_(pair.key, hash);
+  const std::optional<Expiry> replaced = CommitPair(prepared, pair.key, hash);
+  WroteAndChanged(RecordKind::kPut, pair.key, pair.value, pair.expiry);
   return replaced.has_value() && !Expired(*replaced);
 }
 
@@ -186,6 +190,7 @@ absl::StatusOr<std::optional<Expiry>> HashTable::Remove(std::string_view key) {
   ++counters_.deletes;
   if (before_change_) before_change_(key, hash);
   const std::optional<Expiry> deleted = DeleteKey(key, hash);
+  deleted_ += deleted.has_value();
   Changed(key);
   return deleted;
 }

@@ -102,6 +102,8 @@ class HashTable : public PairStore {
     for (uint32_t at = 0; at < geometry_.units; ++at) RETURN_IF_ERROR(VisitUnit(at, visit));
     return absl::OkStatus();
   }
+  // Returns how many pairs were deleted since this was opened, or last split.
+  uint64_t deleted() const { return deleted_; }
   // Counts the keys that are in the first, second and third of their possible units. Samples only every `every`th unit.
   virtual std::array<uint64_t, kProbes> KeysByProbe(uint32_t every = 1) const = 0;
   // Checks all invariants and CRCs. Returns DataLoss with what is wrong.
@@ -120,6 +122,8 @@ class HashTable : public PairStore {
   void set_thorough(bool thorough) { thorough_ = thorough; }
 
  protected:
+  friend class HashCleaning;
+  friend class HashJoin;
   friend class HashSplit;
   friend class HashWalk;
 
@@ -166,6 +170,10 @@ class HashTable : public PairStore {
   // Moves the extents of a unit for MoveExtents. Returns whether it has come to all of them. A unit that was damaged in
   // memory stays as it is.
   virtual bool MoveExtentsOf(uint32_t at, ExtentMoves* moves) = 0;
+  // Writes unit_range() to a unit, if units hold a range and it has another one.
+  virtual void WriteRange(uint32_t /*at*/) {}
+  // Returns the range that units hold. A join makes it wider than the header's range before it is finished.
+  HashRange unit_range() const { return joined_range_.value_or(range()); }
   void SetHeader(HashHeader header);
 
   using PairStore::Extent;
@@ -211,8 +219,12 @@ class HashTable : public PairStore {
   // Deletes a key, without a notification of on_write. Returns the expiry of its pair, or nullopt if there is none.
   absl::StatusOr<std::optional<Expiry>> Remove(std::string_view key);
   absl::Status CheckRange(std::string_view key, const KeyHash& hash) const;
+  // Works like Put, for a pair that was checked. Its key may be outside of the range.
+  absl::StatusOr<bool> PutChecked(const HashPair& pair, const KeyHash& hash, uint64_t crc);
   absl::Status CheckPut(std::string_view key, const KeyHash& hash, std::string_view value, uint64_t crc) const;
 
+  uint64_t deleted_ = 0;
+  std::optional<HashRange> joined_range_;  // What units get while a join is about to be finished.
   std::function<void(std::string_view key, uint32_t from, uint32_t to)> on_move_;
   // Called before a key is changed, as long as readers of another region may find the key there.
   std::function<void(std::string_view key, const KeyHash& hash)> before_change_;

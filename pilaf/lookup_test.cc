@@ -9,6 +9,7 @@
 
 #include "cell/base/random.h"
 #include "cell/region/extent_compaction.h"
+#include "pilaf/hash_join.h"
 #include "pilaf/hash_split.h"
 #include "pilaf/test_table.h"
 
@@ -29,6 +30,10 @@ struct Options {
   bool split = false;         // The upper half of the range is moved to another region meanwhile.
   bool clean_late = false;
   bool compacts = false;  // Extents are moved meanwhile.
+  bool join = false;  // There are two regions, and the lower one takes in the upper one meanwhile.
+  bool widen_early = false;
+  bool upper_stays = false;
+  bool undo_late = false;  // The upper region is written while a join that was given up is undone.
 
   // So few that there are holes, and extents have to be moved.
   uint64_t extents_bytes() const {
@@ -39,7 +44,7 @@ struct Options {
 
 struct Totals {
   uint64_t lookups = 0, found = 0, absent = 0, gave_up = 0, torn = 0, torn_extents = 0, moved = 0, kicked = 0,
-           elsewhere = 0, compacted = 0;
+           elsewhere = 0, compacted = 0, joined = 0, undone = 0;
 };
 
 class Race {
@@ -47,7 +52,7 @@ class Race {
   Race(double fill, uint64_t seed, const Options& options, Totals* totals)
       : table_(
             ShapeOf(options.bucket_bytes == 0 ? 128u << seed % 3 : 8u, options.extents_bytes(), options.bucket_bytes),
-            options.bucket_bytes, 7),
+            options.bucket_bytes, 7, {0, options.join ? kHalf - 1 : UINT32_MAX}),
         right_(
             ShapeOf(options.bucket_bytes == 0 ? 128u << seed % 3 : 8u, options.extents_bytes(), options.bucket_bytes),
             options.bucket_bytes, 8, {kHalf, UINT32_MAX}),
@@ -58,7 +63,7 @@ class Race {
     table_->set_thorough(options.bucket_bytes != 0);  // Fuller than regions get in practice.
     const uint64_t most = table_->geometry().units * (options.bucket_bytes == 0 ? 1 : options.bucket_bytes / 40);
     keys_ = static_cast<uint64_t>(2 * fill * static_cast<double>(most)) + 1;
-    for (uint64_t i = 0; i < 5 * keys_ && table_->unit_fill() < fill && Write(true); ++i) {
+    for (uint64_t i = 0; i < 5 * keys_ && Fill() < fill && Write(true); ++i) {
     }
     for (int i = 0; i < 12; ++i) readers_.push_back(NewReader());
   }
@@ -67,18 +72,25 @@ class Race {
   std::string Run(int writes) {
     table_.memory()->set_after_step([this] { Step(); });
     right_.memory()->set_after_step([this] { Step(); });
-    const double target = table_->unit_fill();
+    const double target = Fill();
     for (int i = 0; i < writes && violation_.empty(); ++i) {
-      Write((has_cut_ ? right_ : table_)->unit_fill() < (has_cut_ ? 0.5 : 1) * target);
+      Write(Fill() < (has_cut_ ? 0.5 : 1) * target);
       if (random_.Below(4) == 0) Step();
       if (options_.split && i > writes / 4) GoOnWithSplit();
       if (options_.compacts) GoOnWithCompaction();
+      if (options_.join && i > writes / 8) GoOnWithJoin();
     }
     table_.memory()->set_after_step({});
     right_.memory()->set_after_step({});
     totals_->kicked += table_->counters().kicked;
     while (split_.has_value()) GoOnWithSplit();
+    if (join_.has_value()) {
+      while (!join_->Undo(1)) {
+      }
+      join_.reset();
+    }
     for (TestTable* table : {&table_, &right_}) {
+      if (joined_ && table == &right_) continue;  // Nothing in it is whole.
       if (violation_.empty() && !(*table)->Check().ok()) violation_ = (*table)->Check().ToString();
     }
     return violation_;
@@ -125,6 +137,48 @@ class Race {
     }
   }
 
+  // Joins are given up twice as often as made, at any step.
+  void GoOnWithJoin() {
+    if (joined_ || random_.Below(3) != 0) return;
+    if (!join_.has_value()) {
+      if (random_.Below(20) != 0) return;
+      frozen_ = true;
+      join_.emplace(table_.get(), right_.get());
+      join_->set_widen_early(options_.widen_early);
+      join_->set_upper_stays(options_.upper_stays);
+    }
+    const auto units = static_cast<uint32_t>(random_.Below(1 + table_->geometry().units / 8));
+    if (undoing_) {
+      undoing_ = !join_->Undo(units);
+      frozen_ = undoing_ && !options_.undo_late;
+      totals_->undone += !undoing_;
+      if (!undoing_) join_.reset();
+      return;
+    }
+    const absl::StatusOr<bool> copied = join_->Copy(units);
+    undoing_ = !copied.ok() || random_.Below(30) == 0;
+    if (undoing_ || !*copied) return;
+    if (random_.Below(3) != 0) {
+      undoing_ = true;
+    } else if (random_.Below(3) == 0) {
+      join_->Finish();
+      join_.reset();
+      frozen_ = false;
+      joined_ = true;
+      ++totals_->joined;
+    }
+  }
+
+  // Returns the region that takes the writes of a key.
+  TestTable& RegionOf(const std::string& key) {
+    const bool upper = options_.join ? !joined_ : has_cut_;
+    return upper && HashKey(key).position >= kHalf ? right_ : table_;
+  }
+  double Fill() {
+    if (options_.join) return table_->unit_fill() + (joined_ ? 0 : right_->unit_fill());
+    return (has_cut_ ? right_ : table_)->unit_fill();
+  }
+
   std::string Key(uint64_t i) const { return fmt::format("key {}", i); }
 
   size_t ValueBytes() {
@@ -136,6 +190,7 @@ class Race {
   bool Write(bool put) {
     const std::string key = Key(random_.Below(keys_));
     History& history = histories_[key];
+    if (frozen_ && HashKey(key).position >= kHalf) return true;
     if (put && !options_.values_change && history.states.back().has_value()) return true;
     std::optional<std::string> state;
     if (put) {
@@ -144,7 +199,7 @@ class Race {
     }
     history.states.push_back(state);
     bool done = true;
-    TestTable& table = has_cut_ && HashKey(key).position >= kHalf ? right_ : table_;
+    TestTable& table = RegionOf(key);
     if (put) {
       done = table.Put(key, *state).ok();
     } else {
@@ -159,7 +214,10 @@ class Race {
     auto reader = std::make_unique<Reader>();
     reader->key = Key(random_.Below(keys_));
     reader->least = histories_[reader->key].ended;
-    reader->at = &table_;  // Begin as a client that does not know of the split.
+    reader->at = &table_;  // Begin as a client that does not know of the split...
+    if (options_.join && HashKey(reader->key).position >= kHalf && random_.Below(2) == 0) {
+      reader->at = &right_;  // ...or that knows of it, and not of the join.
+    }
     LookUpAt(reader.get());
     return reader;
   }
@@ -208,6 +266,10 @@ class Race {
           ++totals_->elsewhere;
           reader->at = &right_;
           LookUpAt(reader.get());
+        } else if (step == Lookup::Step::kElsewhere && options_.join) {
+          ++totals_->elsewhere;
+          reader->at = reader->at == &table_ ? &right_ : &table_;
+          LookUpAt(reader.get());
         } else {
           Finish(*reader, step);
           reader = NewReader();
@@ -243,6 +305,10 @@ class Race {
   std::optional<HashSplit> split_;
   bool has_cut_ = false;
   std::optional<ExtentCompaction> compaction_;
+  std::optional<HashJoin> join_;
+  bool frozen_ = false;   // The upper region takes no writes.
+  bool undoing_ = false;  // The join was given up.
+  bool joined_ = false;
   const Options options_;
   Random random_;
   Totals* const totals_;
@@ -254,12 +320,13 @@ class Race {
 
 constexpr double kFills[] = {0.1, 0.5, 0.75, 0.85, 0.9, 0.95};
 constexpr double kBucketFills[] = {0.1, 0.5, 0.9, 0.97, 0.98, 0.99};
+constexpr double kJoinFills[] = {0.1, 0.2, 0.3, 0.35, 0.4, 0.45};  // Of both regions together.
 
 // Returns the first seed that shows a violation, or 0.
 uint64_t FindViolation(const Options& options, uint64_t seeds, int writes, Totals* totals) {
   for (uint64_t seed = 1; seed <= seeds; ++seed) {
     const size_t i = seed % std::size(kFills);
-    const double fill = options.bucket_bytes == 0 ? kFills[i] : kBucketFills[i];
+    const double fill = options.join ? kJoinFills[i] : options.bucket_bytes == 0 ? kFills[i] : kBucketFills[i];
     const std::string violation = Race(fill, seed, options, totals).Run(writes);
     if (violation.empty()) continue;
     fmt::print("seed {}, {:.0f} % full: {}\n", seed, 100 * fill, violation);
@@ -323,6 +390,42 @@ TEST_P(LookupRace, ANewRegionThatDoesNotWaitForTheOldOneToBeCleanedShowsStalePai
   Totals totals;
   Options options = OfLayout();
   options.split = options.clean_late = true;
+  EXPECT_GT(FindViolation(options, 240, 2'000, &totals), 0u);
+}
+
+TEST_P(LookupRace, OverAJoin) {
+  Totals totals;
+  Options options = OfLayout();
+  options.join = true;
+  EXPECT_EQ(FindViolation(options, 240, 2'000, &totals), 0u);
+  EXPECT_GT(totals.found, 50'000u);
+  EXPECT_GT(totals.absent, 10'000u);
+  EXPECT_GT(totals.elsewhere, 10'000u);
+  EXPECT_GT(totals.joined, 80u);
+  EXPECT_GT(totals.undone, 300u);
+  EXPECT_LT(totals.gave_up, totals.lookups / 1'000);
+}
+
+TEST_P(LookupRace, AJoinedRegionThatIsNotInvalidatedShowsStalePairs) {
+  Totals totals;
+  Options options = OfLayout();
+  options.join = options.upper_stays = true;
+  EXPECT_GT(FindViolation(options, 240, 2'000, &totals), 0u);
+}
+
+TEST_P(LookupRace, AJoinThatIsUndoneTooLateShowsStalePairs) {
+  Totals totals;
+  Options options = OfLayout();
+  options.join = options.undo_late = true;
+  EXPECT_GT(FindViolation(options, 240, 2'000, &totals), 0u);
+}
+
+// Slots have no range: the header gets that of both at the end.
+TEST(BucketLookup, ARangeThatIsWidenedTooEarlyHidesPairs) {
+  Totals totals;
+  Options options;
+  options.bucket_bytes = 512;
+  options.join = options.widen_early = true;
   EXPECT_GT(FindViolation(options, 240, 2'000, &totals), 0u);
 }
 

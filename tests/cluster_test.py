@@ -165,6 +165,15 @@ class Cluster(unittest.TestCase):
         left = self.done("scan", "--keys-only").splitlines()
         self.assertLess(len(left), 20)
         self.expect_keys(len(left))
+        self.done("hash", "create", "table", "--parts", "4")
+        self.done("hash", "put", "table", "key", "value")
+        for count in range(4, 1, -1):
+            parts = [r for r in self.regions() if r["table"] == "table"]
+            self.assertEqual(len(parts), count)
+            self.done("merge", str(parts[count // 2]["region"]))
+        self.assertEqual(self.done("hash", "get", "table", "key").strip(), "value")
+        part = next(r for r in self.regions() if r["table"] == "table")
+        self.refused("the only one of its table", "merge", str(part["region"]))
 
     def reach(self, point):
         """Loads until server-1 has stopped at the point. Returns a lower bound of the keys acknowledged before."""

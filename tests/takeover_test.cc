@@ -144,7 +144,7 @@ class TakeoverTest : public ::testing::Test {
     std::vector<std::unique_ptr<Client>> clients;
     std::vector<std::unique_ptr<Table>> tables;
     std::vector<Task<bool>> tasks;
-    if (table_.has_value()) CELL_CHECK(cluster.CreateTable("t", *table_, 0).ok());
+    if (table_.has_value()) CELL_CHECK(cluster.CreateTable("t", *table_, parts_).ok());
     for (int i = 0; i < kWriters + kReaders; ++i) {
       ClientOptions client;
       client.cache_level_min = 1;
@@ -320,6 +320,7 @@ class TakeoverTest : public ::testing::Test {
 
   std::string kill_at_;            // Servers die with their machines when they reach this point; empty: at any moment.
   std::optional<uint32_t> table_;  // Writes and reads use a Pilaf table with buckets of this size; 0: slots.
+  uint32_t parts_ = 0;             // With which that is created; 0: one for each worker.
 
   Totals totals_;
 };
@@ -367,6 +368,28 @@ TEST_F(TakeoverTest, OfTablesAtEachPointOfASplit) {
     for (const uint32_t bucket_bytes : {0u, 1024u}) {
       table_ = bucket_bytes;
       EXPECT_EQ(FindViolation(Options(Durability::kSync), 6, 2), 0u);
+    }
+    EXPECT_GT(totals_.killed_at, before + 5);
+  }
+}
+
+// Parts are split early, and then joined at once.
+TEST_F(TakeoverTest, OfTablesAtEachPointOfAJoin) {
+  parts_ = 1;
+  TestClusterOptions options = Options(Durability::kSync);
+  options.split.split_at = 0.2;
+  options.join.every_ns = 20'000;
+  options.join.migrate_again_after_ns = 200'000;
+  options.join.deleted_per_left = -1;
+  options.join.copied = 8;
+  for (const char* point : {"table join: copied", "table join: logged", "table join: committed", "table join: joined",
+                            "table join: cleaned"}) {
+    SCOPED_TRACE(point);
+    kill_at_ = point;
+    const uint64_t before = totals_.killed_at;
+    for (const uint32_t bucket_bytes : {0u, 1024u}) {
+      table_ = bucket_bytes;
+      EXPECT_EQ(FindViolation(options, 6, 3), 0u);
     }
     EXPECT_GT(totals_.killed_at, before + 5);
   }

@@ -168,7 +168,7 @@ absl::Status DoAtOwner(Client* client, const CtlFlags& flags, const std::functio
   });
 }
 
-// A meganode, and its left neighbour, which takes it in.
+// A meganode, and its left neighbour, which takes it in; or two parts of a table, of which the left one is below.
 struct Neighbours {
   uint32_t left = 0, right = 0;
 };
@@ -181,13 +181,10 @@ absl::StatusOr<Neighbours> NeighboursOf(const Listed& listed, uint32_t region) {
     if (held.right == region) return Neighbours{held.region, region};
   }
   if (!listed.failed.ok()) return listed.failed;
-  if (!self->second.table.empty()) {
-    return absl::FailedPreconditionError(
-        fmt::format("region {} is part of a hash table, and cannot be merged", region));
-  }
   if (self->second.right == 0) {
+    const std::string of = self->second.table.empty() ? "tier" : "table";
     return absl::FailedPreconditionError(
-        fmt::format("region {} is the only one of its tier, and has no neighbour to be merged with", region));
+        fmt::format("region {} is the only one of its {}, and has no neighbour to be merged with", region, of));
   }
   return Neighbours{region, self->second.right};
 }

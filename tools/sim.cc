@@ -80,6 +80,7 @@ nlohmann::json ToJson(const SimulationReport& report) {
       {"moves", report.moves},
       {"recovered", report.recovered},
       {"table_splits", report.table_splits},
+      {"table_joins", report.table_joins},
       {"checkpoints", report.checkpoints},
       {"clients", report.clients},
       {"latest_ns", report.latest_ns},
@@ -307,11 +308,10 @@ class Runs {
     fmt::print("  {} clients; no call ended later than {:.1f} us after its deadline\n", sum("clients"),
                static_cast<double>(latest_max_ns_) / 1e3);
     fmt::print(
-        "  {} splits of meganodes, {} of tables, {} joins, {} roots removed, {} regions cleared, {} expired pairs "
-        "removed, "
-        "{} evicted, {} extents moved\n",
-        sum("splits"), sum("table_splits"), sum("joins"), sum("roots_removed"), sum("cleared"), sum("expired"),
-        sum("evicted"), sum("moved_extents"));
+        "  {} splits of meganodes, {} of tables, {} joins of meganodes, {} of tables, {} roots removed, {} regions "
+        "cleared, {} expired pairs removed, {} evicted, {} extents moved\n",
+        sum("splits"), sum("table_splits"), sum("joins"), sum("table_joins"), sum("roots_removed"), sum("cleared"),
+        sum("expired"), sum("evicted"), sum("moved_extents"));
     fmt::print("  {} migrations, {} regions recovered, {} checkpoints\n", sum("moves"), sum("recovered"),
                sum("checkpoints"));
     fmt::print("  {} operations checked in the histories of their keys ({} histories undecided); {} seeds run twice\n",

@@ -56,6 +56,8 @@ enum class Mutant {
   kMergedNodeStays,       // A node that was merged into its neighbour is not invalidated before it is used again.
   kReusedNodeVisible,     // A node that is used again can be seen before the node that leads to it is published.
   kJoinedStays,           // A region that was joined can be read while its left neighbour takes writes to its keys.
+  kJoinedPartStays,       // The same for a part of a table: it is not invalidated before that.
+  kJoinLeftovers,         // What a join of two parts that failed has copied stays, while the upper one is written.
   kJoinUnlogged,          // A region is joined before its left neighbour's log has what it had.
   kJoinAlwaysCounts,      // A recovery takes a region for joined although the region table still lists it.
   kJoinsWithoutCut,       // A recovery takes what an earlier attempt has copied for a part of the join.
@@ -113,6 +115,8 @@ inline constexpr std::array kMutantNames = {
     MutantName{Mutant::kMergedNodeStays, "merged-node-stays", false},
     MutantName{Mutant::kReusedNodeVisible, "reused-node-visible", false},
     MutantName{Mutant::kJoinedStays, "joined-stays", false},
+    MutantName{Mutant::kJoinedPartStays, "joined-part-stays", false},
+    MutantName{Mutant::kJoinLeftovers, "join-leftovers", false},
     MutantName{Mutant::kJoinUnlogged, "join-unlogged", false},
     MutantName{Mutant::kJoinAlwaysCounts, "join-always-counts", false},
     MutantName{Mutant::kJoinsWithoutCut, "joins-without-cut", false},

@@ -87,6 +87,15 @@ absl::Status RegionTable::Join(uint32_t left, uint64_t left_epoch, uint32_t righ
   RETURN_IF_ERROR(CheckEpoch(right, right_epoch));
   RETURN_IF_ERROR(CheckNotSplit(left));
   RETURN_IF_ERROR(CheckNotSplit(right));
+  const auto table = TableOf(right);
+  if (table != TableOf(left)) return absl::FailedPreconditionError("the two regions are not of one table");
+  if (table == tables.end()) return Remove(right);
+  auto& parts = tables.find(table->first)->second.parts;
+  const auto part = std::find_if(parts.begin(), parts.end(), [right](const auto& one) { return one.second == right; });
+  if (part == parts.begin() || std::prev(part)->second != left) {
+    return absl::FailedPreconditionError(fmt::format("region {} is not the part above region {}", right, left));
+  }
+  parts.erase(part);
   return Remove(right);
 }
 
@@ -134,11 +143,12 @@ absl::Status RegionTable::CheckTableName(std::string_view name) {
                   kTableNameMax));
 }
 
-absl::Status RegionTable::CreateTable(const std::string& name, uint32_t bucket_bytes, uint32_t region) {
+absl::Status RegionTable::CreateTable(const std::string& name, uint32_t bucket_bytes, uint32_t region,
+                                      uint32_t parts_min) {
   RETURN_IF_ERROR(CheckTableName(name));
   if (tables.contains(name)) return absl::AlreadyExistsError(fmt::format("a table {} already exists", name));
   if (!regions.contains(region)) return absl::AbortedError(fmt::format("region {} no longer exists", region));
-  tables[name] = {bucket_bytes, {{0, region}}};
+  tables[name] = {bucket_bytes, {{0, region}}, parts_min};
   Joined(region);
   return absl::OkStatus();
 }
@@ -205,6 +215,7 @@ std::string RegionTable::ToJson() const {
     if (const auto rule = evictions.by_table().find(name); rule != evictions.by_table().end()) {
       json["tables"][name]["evict"] = ToString(rule->second);
     }
+    if (table.parts_min != 1) json["tables"][name]["parts_min"] = table.parts_min;
   }
   json["draining"] = draining;
   for (const auto& [prefix, eviction] : evictions.by_prefix()) {
@@ -246,6 +257,7 @@ absl::Status ParseRegion(JsonView one, RegionTable* table) {
 absl::Status ParseParts(const std::string& name, JsonView one, std::set<uint32_t>* taken, RegionTable* table) {
   RegionTable::HashParts parts;
   ASSIGN_OR_RETURN(parts.bucket_bytes, one.Get<uint32_t>("bucket_bytes"));
+  ASSIGN_OR_RETURN(parts.parts_min, one.Get<uint32_t>("parts_min", 1));
   for (const JsonView part : one["parts"].elements()) {
     const std::vector<JsonView> pair = part.elements();
     const std::optional<uint32_t> first = pair.size() == 2 ? pair[0].As<uint32_t>() : std::nullopt;

@@ -49,6 +49,7 @@ struct RegionTable {
     uint32_t bucket_bytes = 0;           // 0: the table has slots.
     std::map<uint32_t, uint32_t> parts;  // Regions, by the first hash position of each part. The first part begins at
                                          // 0.
+    uint32_t parts_min = 1;              // Parts join each other only while there are more than this many.
     // Returns the region of a hash position.
     uint32_t RegionOf(uint32_t position) const { return std::prev(parts.upper_bound(position))->second; }
     bool operator==(const HashParts&) const = default;
@@ -90,8 +91,9 @@ struct RegionTable {
   // the new child from an old one. Returns Aborted like Move.
   absl::Status Recovered(uint32_t region, uint64_t epoch, const std::map<uint32_t, uint32_t>& cuts);
   // Removes `right`, whose keys `left` has from now on. Returns Aborted if the epochs are others by now or one of them
-  // is being split, and FailedPrecondition if `right` holds the root. Returns OK if `right` is gone already: only this
-  // change removes a region that has a left neighbour.
+  // is being split, and FailedPrecondition if `right` holds the root, or if one of them is part of a table and `right`
+  // is not the part above `left`. Returns OK if `right` is gone already: only this change removes a region that has a
+  // left neighbour, or the drop of a table, after which none of its parts is used.
   absl::Status Join(uint32_t left, uint64_t left_epoch, uint32_t right, uint64_t right_epoch);
   // Removes the root, whose only child becomes the root. Returns Aborted if the root's epoch is another by now or it is
   // being split, or if the child is not in the table. Returns OK if the old root is gone already: only this change
@@ -108,7 +110,7 @@ struct RegionTable {
   static constexpr size_t kTableNameMax = 64;
   static absl::Status CheckTableName(std::string_view name);
   // Adds a table with one part, in `region`, which joins. Returns AlreadyExists if the name is taken.
-  absl::Status CreateTable(const std::string& name, uint32_t bucket_bytes, uint32_t region);
+  absl::Status CreateTable(const std::string& name, uint32_t bucket_bytes, uint32_t region, uint32_t parts_min = 1);
   // Removes a table with all its regions. Returns NotFound if there is none.
   absl::Status DropTable(const std::string& name);
   // Splits the part of `region`: hash positions from `first` on belong to `to` now, which joins. Returns NotFound if

@@ -64,6 +64,9 @@ std::string Execute(RegionTable* table, const ScenarioCommand& command) {
   if (command.name == "split-part") {
     return Outcome(table->SplitPart(region, command.Number("first"), command.Number("to")));
   }
+  if (command.name == "join-part") {
+    return Outcome(table->Join(region, command.Number("epoch"), command.Number("upper"), command.Number("its-epoch")));
+  }
   if (command.name == "drop-table") return Outcome(table->DropTable(command.words.at(0)));
   if (command.name == "show") {
     const absl::StatusOr<RegionTable> read = RegionTable::Parse(table->ToJson());

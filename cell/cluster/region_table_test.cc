@@ -335,5 +335,35 @@ TEST(RegionTable, ARegionJoinsItsLeftNeighbour) {
   EXPECT_NE(*table.Add(own), right);
 }
 
+TEST(RegionTable, APartJoinsTheOneBelowIt) {
+  RegionTable table;
+  const WorkerId own{"own", 0};
+  const uint32_t root = *table.Add(own), other = *table.Add(own);
+  table.root = root;
+  const uint32_t lower = *table.Add(own, 0), middle = *table.Add(own, lower), upper = *table.Add(own, lower);
+  ASSERT_TRUE(table.CreateTable("t", 512, lower, 2).ok());
+  ASSERT_TRUE(table.SplitPart(lower, 1000, middle).ok() && table.SplitPart(middle, 2000, upper).ok());
+  const auto code = [&table](uint32_t left, uint32_t right) { return table.Join(left, 1, right, 1).code(); };
+  EXPECT_EQ(code(lower, upper), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(code(middle, lower), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(code(other, lower), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(code(lower, other), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(table.Join(middle, 1, upper, 2).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(table.Join(middle, 2, upper, 1).code(), absl::StatusCode::kAborted);
+  const uint32_t child = *table.Add(own, middle);
+  EXPECT_EQ(code(middle, upper), absl::StatusCode::kAborted);  // One that is being split.
+  ASSERT_TRUE(table.Remove(child).ok());
+  EXPECT_EQ(*RegionTable::Parse(table.ToJson()), table);
+  EXPECT_EQ(code(middle, upper), absl::StatusCode::kOk);
+  EXPECT_EQ(table.Find(upper), nullptr);
+  EXPECT_EQ(table.tables.at("t").parts, (std::map<uint32_t, uint32_t>{{0, lower}, {1000, middle}}));
+  EXPECT_EQ(table.tables.at("t").RegionOf(UINT32_MAX), middle);
+  EXPECT_EQ(code(middle, upper), absl::StatusCode::kOk);  // It was made before.
+  EXPECT_EQ(code(lower, middle), absl::StatusCode::kOk);
+  EXPECT_EQ(*RegionTable::Parse(table.ToJson()), table);
+  ASSERT_TRUE(table.DropTable("t").ok());
+  EXPECT_EQ(table.regions.size(), 2u);
+}
+
 }  // namespace
 }  // namespace cell

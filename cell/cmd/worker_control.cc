@@ -22,7 +22,11 @@ ControlledWorker::Region Describe(const HeldRegion& held, const RegionTable& tab
     region.right = held.tree->range().right.region();
   }
   const auto hash_parts = table.TableOf(held.region());
-  if (hash_parts != table.tables.end()) region.table = hash_parts->first;
+  if (hash_parts != table.tables.end()) {
+    region.table = hash_parts->first;
+    const auto above = hash_parts->second.parts.upper_bound(held.hash != nullptr ? held.hash->range().first : 0);
+    if (above != hash_parts->second.parts.end()) region.right = above->second;
+  }
   region.keys = held.store->keys();
   region.fill = held.store->fill();
   region.busy = held.claimed();

@@ -37,7 +37,7 @@ class ControlClient {
     double fill;
     bool busy;
     std::string table, state;
-    uint32_t right;  // Its right neighbour in its tier; 0 if it has none.
+    uint32_t right;  // Its right neighbour in its tier, or the part above it; 0: none.
   };
   struct Owner {
     uint32_t region;

@@ -36,7 +36,7 @@ class ControlledWorker {
     bool busy = false;   // It is being split, migrated, joined or cleared.
     std::string table;   // The Pilaf table that it is part of; empty if it is part of the tree.
     std::string state;   // Why it is not served in full, or soon will not be; empty if it is.
-    uint32_t right = 0;  // Its right neighbour in its tier; 0 if it has none.
+    uint32_t right = 0;  // Its right neighbour in its tier, or the part above it; 0: none.
   };
   struct Holding {
     std::vector<Region> regions;

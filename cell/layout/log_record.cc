@@ -27,6 +27,8 @@ bool SizesFit(const LogRecord& record) {
       return record.value.size() == sizeof(HashRangeValue);
     case RecordKind::kHashCut:
       return record.value.size() == sizeof(HashCutValue);
+    case RecordKind::kHashJoin:
+      return record.key.empty() && record.value.size() == sizeof(HashJoinValue);
     case RecordKind::kPutExpiring:
       return false;  // ReadRecord makes a kPut of it if its expiry is there.
     case RecordKind::kMarker:

@@ -18,17 +18,22 @@
 //   kJoin         -, JoinValue               the meganode has what its right neighbour had, if that is gone from the
 //                                            region table: the pairs are in the records since the last kCut
 //   kClear        -, -                       the meganode has none of the pairs that it had
+//   kHashJoin     -, HashJoinValue           like kJoin, for a region that is part of a Pilaf table: the pairs are in
+//   the
+//                                            records since the last kHashCut
 //   kPutExpiring  key, Expiry and value      like kPut, for a pair with an expiry
 //
 // The first record of a file keeps its frame and the fields of SegmentBegin in every format, so that a release
-// recognizes the files of a later one. Format 2 added kMarker, format 3 kJoin and kClear, and format 4 kPutExpiring.
+// recognizes the files of a later one. Format 2 added kMarker, format 3 kJoin and kClear, and format 4
+// kPutExpiring and kHashJoin.
 //
 // Replaying a record twice is safe. The effect of all records except kBegin and the ranges depends only on the last
 // record of each key, on the cuts and clears before it and on the last cut or join, so records may be applied to a
 // state that already includes them, if all that follow are applied, too. Splits of nodes need no records: replay builds
 // new nodes. Pointers from elsewhere name only the root, whose position never changes (region.h).
 //
-// A join begins with a kCut at the meganode's end: what an earlier attempt has copied there does not count.
+// A join begins with a kCut, or a kHashCut, at the region's end: what an earlier attempt has copied there does not
+// count.
 #pragma once
 
 #include <cstdint>
@@ -56,7 +61,8 @@ enum class RecordKind : uint8_t {
   kMarker,
   kJoin,
   kClear,
-  kPutExpiring
+  kPutExpiring,
+  kHashJoin
 };
 
 struct RecordHeader {
@@ -111,6 +117,11 @@ struct HashRangeValue {
 struct HashCutValue {
   uint32_t first;   // Keys from this hash position on...
   uint32_t region;  // ...are in this region.
+};
+
+struct HashJoinValue {
+  uint32_t region;  // The region that was joined.
+  uint32_t last;    // The last hash position that it had.
 };
 
 struct CheckpointEnd {

@@ -9,6 +9,7 @@
 #include "cell/log/record_reader.h"
 #include "cell/log/region_log.h"
 #include "fmt/format.h"
+#include "pilaf/key_hash.h"
 
 namespace cell {
 namespace {
@@ -114,16 +115,23 @@ void LogReplay::DropCutOff() {
   // From the last change to the first, the lowest cut behind it counts.
   size_t kept = changes_.size();
   for (size_t at = changes_.size(); at-- > 0;) {
-    for (; !cut_at_.empty() && cut_at_.back().changes > at; cut_at_.pop_back()) LowerCut(cut_at_.back().key);
-    if (!lowest_cut_.has_value() || ReadRecord(changes_[at].record).key < *lowest_cut_) changes_[--kept] = changes_[at];
+    for (; !cut_at_.empty() && cut_at_.back().changes > at; cut_at_.pop_back()) LowerCut(cut_at_.back());
+    if (!lowest_cut_.has_value() || !CutOff(ReadRecord(changes_[at].record).key)) changes_[--kept] = changes_[at];
   }
   changes_.erase(changes_.begin(), changes_.begin() + static_cast<ptrdiff_t>(kept));
-  for (const Cut& cut : cut_at_) LowerCut(cut.key);
+  for (const Cut& cut : cut_at_) LowerCut(cut);
   cut_at_.clear();
 }
 
-void LogReplay::LowerCut(std::string_view key) {
-  if (!lowest_cut_.has_value() || key < *lowest_cut_) lowest_cut_ = key;
+void LogReplay::LowerCut(const Cut& cut) {
+  if (!lowest_cut_.has_value()) lowest_cut_ = cut;
+  lowest_cut_->key = std::min(lowest_cut_->key, cut.key);
+  lowest_cut_->position = std::min(lowest_cut_->position, cut.position);
+}
+
+bool LogReplay::CutOff(std::string_view key) const {
+  if (!lowest_cut_.has_value()) return false;
+  return hash_range_.has_value() ? HashKey(key).position >= lowest_cut_->position : key >= lowest_cut_->key;
 }
 
 void LogReplay::SortChanges() {
@@ -255,7 +263,7 @@ absl::Status LogReplay::Apply(const LogRecord& record, const LogPart& part, uint
       if (!Mutated(Mutant::kJoinsWithoutCut)) cut_at_.push_back({changes_.size(), record.key});
       break;
     case RecordKind::kClear:
-      cut_at_.push_back({changes_.size(), ""});
+      cut_at_.push_back({changes_.size()});
       break;
     case RecordKind::kJoin: {
       const auto join = Load<JoinValue>(AsBytes(record.value).data());
@@ -273,6 +281,17 @@ absl::Status LogReplay::Apply(const LogRecord& record, const LogPart& part, uint
       }
       hash_range_->last = std::min(hash_range_->last, cut.first - 1);
       cuts_.emplace(cut.region, cut.first);
+      if (!Mutated(Mutant::kJoinsWithoutCut)) cut_at_.push_back({changes_.size(), {}, cut.first});
+      break;
+    }
+    case RecordKind::kHashJoin: {
+      const auto join = Load<HashJoinValue>(AsBytes(record.value).data());
+      if ((!is_gone_ || !is_gone_(join.region)) && !Mutated(Mutant::kJoinAlwaysCounts)) break;
+      if (!hash_range_.has_value() || join.last < hash_range_->first) {
+        return Damaged(part, offset, "it has the record of a join with a region that is not above it");
+      }
+      hash_range_->last = join.last;
+      joined_.insert(join.region);
       break;
     }
     case RecordKind::kPutExpiring:  // It was read as a kPut.
@@ -314,7 +333,7 @@ absl::Status LogReplay::ForEachUnordered(const Visit& visit) const {
   }
   RETURN_IF_ERROR(ReadCheckpoint([&](const LogRecord& record, uint64_t offset) -> absl::Status {
     if (record.kind != RecordKind::kPut) return Damaged(*checkpoint_, offset, "it has a record that is not a pair");
-    return changed.contains(record.key) ? absl::OkStatus() : visit(record);
+    return changed.contains(record.key) || CutOff(record.key) ? absl::OkStatus() : visit(record);
   }));
   for (const Change& change : changes_) {
     const LogRecord record = ReadRecord(change.record);
@@ -347,8 +366,7 @@ absl::Status LogReplay::ForEach(const Visit& visit) const {
     last_key = record.key;
     while (tail != changes_.end() && change.key < record.key) RETURN_IF_ERROR(visit_tail());
     if (tail != changes_.end() && change.key == record.key) return visit_tail();
-    const bool cut_off = lowest_cut_.has_value() && record.key >= *lowest_cut_;
-    return InRange(record.key) && !cut_off ? visit(record) : absl::OkStatus();
+    return InRange(record.key) && !CutOff(record.key) ? visit(record) : absl::OkStatus();
   }));
   while (tail != changes_.end()) RETURN_IF_ERROR(visit_tail());
   return absl::OkStatus();

@@ -56,7 +56,8 @@ class LogReplay {
   const std::optional<HashRangeValue>& hash_range() const { return hash_range_; }
   // Returns the sequence of the next record.
   uint64_t next_sequence() const { return next_sequence_; }
-  // Returns the regions that were split off since the checkpoint. For a table, each comes with its first hash position.
+  // Returns the regions that were split off since the checkpoint, and those with which a join was begun. For a table,
+  // each comes with its first hash position.
   const std::map<uint32_t, uint32_t>& cuts() const { return cuts_; }
   // Returns the regions that were joined since the checkpoint. Nobody needs their logs.
   const std::set<uint32_t>& joined() const { return joined_; }
@@ -84,7 +85,16 @@ class LogReplay {
   absl::Status Apply(const LogRecord& record, const LogPart& part, uint64_t offset);
   // Drops the changes that a later cut cuts off.
   void DropCutOff();
-  void LowerCut(std::string_view key);
+  // A cut of the meganode or the part, or a clear, which cuts at the lowest key. What was there from its key or hash
+  // position on is not there any more; a join or puts may bring keys back later.
+  struct Cut {
+    size_t changes;             // Number of changes before it.
+    std::string_view key = {};  // Of a meganode.
+    uint32_t position = 0;      // Of a part of a table.
+  };
+  void LowerCut(const Cut& cut);
+  // Returns whether one of the cuts that LowerCut was given cuts the key off.
+  bool CutOff(std::string_view key) const;
   void SortChanges();
   bool InRange(std::string_view key) const {
     return key >= range_.low && (!range_.high.has_value() || key < *range_.high);
@@ -102,14 +112,8 @@ class LogReplay {
   std::string_view last_part_;  // The last segment's records.
   std::map<uint32_t, uint32_t> cuts_;
   std::set<uint32_t> joined_;
-  // A cut of the meganode, or a clear, which cuts at the lowest key. What was there from its key on is not there any
-  // more; a join or puts may bring keys back later.
-  struct Cut {
-    size_t changes;  // Number of changes before it.
-    std::string_view key;
-  };
   std::vector<Cut> cut_at_;
-  std::optional<std::string_view> lowest_cut_;  // Of all since the checkpoint.
+  std::optional<Cut> lowest_cut_;  // Of all since the checkpoint.
   uint64_t records_ = 0, log_bytes_ = 0, torn_bytes_ = 0;
   // Refers to a record of a key. `head` is the beginning of the key behind the prefix that all keys share, so that few
   // comparisons have to read the record itself, which is a cache miss.

@@ -7,6 +7,7 @@
 
 #include "cell/log/test_log.h"
 #include "fmt/format.h"
+#include "pilaf/key_hash.h"
 
 namespace cell {
 namespace {
@@ -66,6 +67,7 @@ TEST_F(LogTest, ACheckpointAndTheLogBehindIt) {
 
 // A part of a table: checkpoints are unordered and have keys twice; cuts lower its end.
 TEST_F(LogTest, OfAPartOfATable) {
+  constexpr uint32_t kCut = 0xffffd000;  // Above the hashes of all the keys.
   const auto bytes_of = [](const auto& value) {
     return std::string(reinterpret_cast<const char*>(&value), sizeof(value));
   };
@@ -76,10 +78,10 @@ TEST_F(LogTest, OfAPartOfATable) {
     log.EndFlush(std::move(flush), status);
     ASSERT_TRUE(status.ok()) << status;
   };
-  log.Append(RecordKind::kHashRange, "", bytes_of(HashRangeValue{100, 5000, 512, 0}));
+  log.Append(RecordKind::kHashRange, "", bytes_of(HashRangeValue{100, 0xfffff000, 512, 0}));
   for (const char* key : {"b", "a", "c", "d"}) log.Append(RecordKind::kPut, key, "1");
-  log.Append(RecordKind::kHashCut, "", bytes_of(HashCutValue{3000, 9}));
-  log.Append(RecordKind::kHashCut, "", bytes_of(HashCutValue{4000, 8}));  // An older cut, applied again.
+  log.Append(RecordKind::kHashCut, "", bytes_of(HashCutValue{kCut, 9}));
+  log.Append(RecordKind::kHashCut, "", bytes_of(HashCutValue{kCut + 1000, 8}));  // An older cut, applied again.
   flush();
   const uint64_t sequence = log.BeginRoll();
   log.EndRoll(*store_.Open(kRegion, 1, sequence));
@@ -95,7 +97,7 @@ TEST_F(LogTest, OfAPartOfATable) {
         AppendRecord({kRegion, 1, ++records, 0}, kind, key, value, {}, &bytes);
       };
       add(RecordKind::kBegin, "", BeginValue(kRegion));
-      add(RecordKind::kHashRange, "", bytes_of(HashRangeValue{100, 2999, 512, 0}));
+      add(RecordKind::kHashRange, "", bytes_of(HashRangeValue{100, kCut - 1, 512, 0}));
       for (const char* key : {"d", "a", "c", "b", "a"}) add(RecordKind::kPut, key, "1");
       add(RecordKind::kEnd, "", bytes_of(CheckpointEnd{records, log.appended()}));
       ASSERT_TRUE(writer->Append(bytes).ok() && writer->Sync().ok());
@@ -106,11 +108,11 @@ TEST_F(LogTest, OfAPartOfATable) {
     ASSERT_TRUE(opened.ok()) << opened;
     ASSERT_TRUE(replay.hash_range().has_value());
     EXPECT_EQ(replay.hash_range()->first, 100u);
-    EXPECT_EQ(replay.hash_range()->last, 2999u);
+    EXPECT_EQ(replay.hash_range()->last, kCut - 1);
     EXPECT_EQ(replay.hash_range()->bucket_bytes, 512u);
     // Cuts from before the checkpoint are part of it.
     using Cuts = std::map<uint32_t, uint32_t>;
-    EXPECT_EQ(replay.cuts(), with_checkpoint ? Cuts{} : (Cuts{{8, 4000}, {9, 3000}}));
+    EXPECT_EQ(replay.cuts(), with_checkpoint ? Cuts{} : (Cuts{{8, kCut + 1000}, {9, kCut}}));
     Model model;
     ASSERT_TRUE(replay
                     .ForEach([&model](const LogRecord& record) {
@@ -120,6 +122,130 @@ TEST_F(LogTest, OfAPartOfATable) {
                     .ok());
     EXPECT_EQ(model, (Model{{"a", "1"}, {"b", "2"}, {"d", "1"}}));
   }
+}
+
+// A join's log, for parts of a table: a split, an attempt that failed, and one that was made. With `checkpoint`, all up
+// to the split is in a checkpoint.
+class JoinedPartLog {
+ public:
+  JoinedPartLog(LogStore* store, bool checkpoint) : log_(kRegion, 1, 1, *store->Open(kRegion, 1, 1)) {
+    log_.Append(RecordKind::kHashRange, "", BytesOf(HashRangeValue{0, UINT32_MAX, 512, 0}));
+    for (const std::string& key : {lower, upper, other_upper}) log_.Append(RecordKind::kPut, key, "before the split");
+    Flush();
+    if (checkpoint) {
+      const uint64_t sequence = log_.BeginRoll();
+      log_.EndRoll(*store->Open(kRegion, 1, sequence));
+      auto writer = *store->BeginCheckpoint(kRegion, 1, sequence);
+      std::string bytes;
+      AppendRecord({kRegion, 1, 1, 0}, RecordKind::kBegin, "", BeginValue(kRegion), {}, &bytes);
+      AppendRecord({kRegion, 1, 2, 0}, RecordKind::kHashRange, "", BytesOf(HashRangeValue{0, UINT32_MAX, 512, 0}), {},
+                   &bytes);
+      uint64_t records = 2;
+      for (const std::string& key : {lower, upper, other_upper}) {
+        AppendRecord({kRegion, 1, ++records, 0}, RecordKind::kPut, key, "before the split", {}, &bytes);
+      }
+      AppendRecord({kRegion, 1, records + 1, 0}, RecordKind::kEnd, "", BytesOf(CheckpointEnd{records, log_.appended()}),
+                   {}, &bytes);
+      EXPECT_TRUE(writer->Append(bytes).ok() && writer->Sync().ok());
+      EXPECT_TRUE(store->CommitCheckpoint(kRegion, 1, sequence).ok());
+    }
+    Cut();  // The split.
+    Cut();
+    log_.Append(RecordKind::kPut, upper, "of the first attempt");
+    log_.Append(RecordKind::kPut, third_upper, "deleted since");
+    Join();
+    log_.Append(RecordKind::kPut, lower, "1");
+    Cut();
+    log_.Append(RecordKind::kPut, upper, "2");
+    Join();
+    Flush();
+  }
+
+  // Returns the first key with a prefix that is in a half of the hash space.
+  static std::string KeyOf(const std::string& prefix, bool upper) {
+    for (int i = 0;; ++i) {
+      std::string key = fmt::format("{}{}", prefix, i);
+      if ((HashKey(key).position >= kHalf) == upper) return key;
+    }
+  }
+  static constexpr uint32_t kHalf = 1u << 31;
+  static constexpr uint32_t kLast = UINT32_MAX;
+  const std::string lower = KeyOf("a", false), upper = KeyOf("b", true), other_upper = KeyOf("c", true),
+                    third_upper = KeyOf("d", true);
+
+ private:
+  template <typename T>
+  static std::string BytesOf(const T& value) {
+    return std::string(reinterpret_cast<const char*>(&value), sizeof(value));
+  }
+  void Flush() {
+    auto flush = log_.BeginFlush();
+    const absl::Status status = flush.Write();
+    log_.EndFlush(std::move(flush), status);
+    EXPECT_TRUE(status.ok()) << status;
+  }
+  void Cut() { log_.Append(RecordKind::kHashCut, "", BytesOf(HashCutValue{kHalf, 8})); }
+  void Join() { log_.Append(RecordKind::kHashJoin, "", BytesOf(HashJoinValue{8, kLast})); }
+  RegionLog log_;
+};
+
+// Returns what a recovery of the part finds. Pairs outside of its range are left out, as when the region is built.
+Model ReplayedPart(const LogReplay& replay) {
+  Model model;
+  const absl::Status status = replay.ForEach([&](const LogRecord& record) {
+    const uint32_t position = HashKey(record.key).position;
+    if (position >= replay.hash_range()->first && position <= replay.hash_range()->last) {
+      model[std::string(record.key)] = record.value;
+    }
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(status.ok()) << status;
+  return model;
+}
+
+TEST_F(LogTest, AJoinOfPartsCountsIfTheOtherRegionIsGone) {
+  for (const bool checkpoint : {false, true}) {
+    const JoinedPartLog log(&store_, checkpoint);
+    LogReplay replay(&store_, kRegion, [](uint32_t region) { return region == 8; });
+    const absl::Status opened = replay.Open();
+    ASSERT_TRUE(opened.ok()) << opened;
+    EXPECT_EQ(ReplayedPart(replay), (Model{{log.lower, "1"}, {log.upper, "2"}}));
+    EXPECT_EQ(replay.hash_range()->last, UINT32_MAX);
+    EXPECT_EQ(replay.joined(), std::set<uint32_t>{8});
+    // The next owner's segment, which repeats all records, says the same.
+    const LogReplay::Rest rest = replay.RestFor(2);
+    ASSERT_TRUE(store_.Open(kRegion, 2, rest.sequence, rest.bytes).ok());
+    LogReplay again(&store_, kRegion, [](uint32_t region) { return region == 8; });
+    ASSERT_TRUE(again.Open().ok());
+    EXPECT_EQ(ReplayedPart(again), (Model{{log.lower, "1"}, {log.upper, "2"}}));
+    ASSERT_TRUE(store_.Remove(kRegion).ok());
+  }
+}
+
+TEST_F(LogTest, AJoinOfPartsDoesNotCountIfTheOtherRegionIsThere) {
+  for (const bool checkpoint : {false, true}) {
+    const JoinedPartLog log(&store_, checkpoint);
+    LogReplay replay(&store_, kRegion, [](uint32_t) { return false; });
+    const absl::Status opened = replay.Open();
+    ASSERT_TRUE(opened.ok()) << opened;
+    EXPECT_EQ(ReplayedPart(replay), (Model{{log.lower, "1"}}));
+    EXPECT_EQ(replay.hash_range()->last, JoinedPartLog::kHalf - 1);
+    EXPECT_TRUE(replay.joined().empty());
+    ASSERT_TRUE(store_.Remove(kRegion).ok());
+  }
+}
+
+TEST_F(LogTest, ARecordOfAJoinThatLeavesNoKeysIsDamage) {
+  RegionLog log(kRegion, 1, 1, *store_.Open(kRegion, 1, 1));
+  const HashRangeValue range{1000, 2000, 0, 0};
+  const HashJoinValue join{8, 999};
+  log.Append(RecordKind::kHashRange, "", std::string(reinterpret_cast<const char*>(&range), sizeof(range)));
+  log.Append(RecordKind::kHashJoin, "", std::string(reinterpret_cast<const char*>(&join), sizeof(join)));
+  auto flush = log.BeginFlush();
+  const absl::Status status = flush.Write();
+  log.EndFlush(std::move(flush), status);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(LogReplay(&store_, kRegion, [](uint32_t) { return true; }).Open().code(), absl::StatusCode::kDataLoss);
 }
 
 TEST_F(LogTest, ACheckpointNeedsItsLog) {

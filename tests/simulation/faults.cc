@@ -356,6 +356,7 @@ void Faults::Collect(size_t i) {
   report.moves += worker->migrator()->counters().received;
   report.recovered += worker->recoverer()->counters().recovered;
   report.table_splits += worker->splitter()->parts().splits;
+  report.table_joins += worker->joiner()->counters().part_joins;
   report.checkpoints += worker->checkpointer()->counters().checkpoints;
 }
 

@@ -282,6 +282,14 @@ void DrawTidesOfMeganodes(SimulationPlan* plan, Dice* dice, int* clients, int* t
   *tasks_each = std::max(*tasks_each, 8);
 }
 
+// The same for small parts of a table.
+void DrawTidesOfTables(SimulationPlan* plan, Dice* dice, int* clients, int* tasks_each) {
+  DrawTidesOfMeganodes(plan, dice, clients, tasks_each);
+  plan->table_share = static_cast<double>(dice->OneOf({1, 2, 2})) / 2;
+  plan->bucket_bytes = static_cast<uint32_t>(dice->OneOf({0, 512}));
+  plan->join.deleted_per_left = static_cast<double>(dice->OneOf({-1, -1, 1}));
+}
+
 void DrawGoing(ClientPlan* client, Dice* dice) {
   const int how = dice->Below(3);
   client->dies = how == 0;
@@ -385,6 +393,9 @@ SimulationPlan SimulationPlan::Draw(uint64_t seed, const Draws& draws) {
     if (own.Below(3) == 0 && plan.keys != 1'500 && plan.large_share == 0) {
       DrawTidesOfMeganodes(&plan, &own, &clients, &tasks_each);
     }
+  }
+  if (Dice own = dice_for(50); own.Below(10) == 0 && plan.join.enabled && plan.keys != 1'500 && plan.large_share == 0) {
+    DrawTidesOfTables(&plan, &own, &clients, &tasks_each);
   }
   if (Dice own = dice_for(5); own.Below(4) == 0 && draws.regions_max) plan.regions_max = 3 + own.Below(6);
   if (Dice own = dice_for(37); own.Below(6) == 0 && draws.evictions && draws.regions_max && plan.keys > 500) {

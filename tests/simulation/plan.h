@@ -71,7 +71,7 @@ struct Draws {
   bool scan_modes = true;
   bool mixes = true;   // Delete-heavy, queues, hot keys.
   bool tides = true;   // The keys become many and few in turns.
-  bool joins = true;   // Meganodes are joined.
+  bool joins = true;   // Meganodes and parts of the table are joined.
   bool ranges = true;  // Counts and deletions of ranges.
   bool expiries = true;
   bool evictions = true;

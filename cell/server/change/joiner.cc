@@ -9,12 +9,12 @@
 #include "cell/base/sync_points.h"
 #include "cell/cluster/membership.h"
 #include "cell/log/region_log.h"
+#include "cell/server/change/region_join.h"
 #include "cell/server/region/commit_table_change.h"
 #include "cell/server/region/log_flusher.h"
 #include "cell/server/region/regions.h"
 #include "cell/server/report/status_report.h"
 #include "cell/server/sched/scheduler.h"
-#include "cell/tree/meganode_join.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "spdlog/spdlog.h"
@@ -55,6 +55,7 @@ Joiner::Joiner(const WorkerContext& context, Migrator* migrator, RoutePublisher*
       options_(options) {
   context.status->Add([this](nlohmann::json* status) {
     (*status)["joiner"] = {{"joins", counters_.joins},
+                           {"part_joins", counters_.part_joins},
                            {"failed", counters_.failed},
                            {"roots_removed", counters_.roots_removed},
                            {"migrations", counters_.migrations},
@@ -62,8 +63,8 @@ Joiner::Joiner(const WorkerContext& context, Migrator* migrator, RoutePublisher*
   });
 }
 
-void Joiner::Reach(std::string_view step) const {
-  if (sync_points_->on_reach) sync_points_->Reach(fmt::format("join: {}", step));
+void Joiner::Reach(bool of_table, std::string_view step) const {
+  if (sync_points_->on_reach) sync_points_->Reach(fmt::format("{}: {}", of_table ? "table join" : "join", step));
 }
 
 HeldRegion* Joiner::LeftOf(const HeldRegion& region) const {
@@ -85,13 +86,14 @@ HeldRegion* Joiner::RightOf(const HeldRegion& region) const {
 
 bool Joiner::IsShrunk(const HeldRegion& region) const {
   const auto left = static_cast<double>(region.store->keys());
-  return left == 0 || static_cast<double>(region.tree->deleted()) > options_.deleted_per_left * left;
+  const uint64_t deleted = region.tree != nullptr ? region.tree->deleted() : region.hash->deleted();
+  return left == 0 || static_cast<double>(deleted) > options_.deleted_per_left * left;
 }
 
 bool Joiner::MayGo(const HeldRegion& region) {
   const bool can_log = region.log == nullptr || region.log->status().ok();
   const bool free = region.claimable() || region.claim_yields();
-  return region.tree != nullptr && free && can_log && region.state() == RegionState::kServing;
+  return free && can_log && region.state() == RegionState::kServing;
 }
 
 bool Joiner::MayJoin(const HeldRegion& region) { return region.claimable() && MayGo(region); }
@@ -100,7 +102,7 @@ bool Joiner::Fit(const HeldRegion* left, const HeldRegion* right) const {
   if (left == nullptr || right == nullptr || !MayJoin(*left) || !MayGo(*right)) return false;
   const auto it = not_before_ns_.find({left->region(), right->region()});
   if (it != not_before_ns_.end() && clock_->NowNs() < it->second) return false;
-  return MeganodeJoin::Fits(*left->tree, *right->tree);
+  return RegionJoin::Fits(*left, *right);
 }
 
 void Joiner::Step() {
@@ -109,7 +111,7 @@ void Joiner::Step() {
   look_at_ns_ = now_ns + options_.every_ns;
   if (not_before_ns_.size() > kNotBeforeMax) not_before_ns_.clear();
   for (HeldRegion* region : regions_->all()) {
-    if (!MayGo(*region)) continue;
+    if (region->tree == nullptr || !MayGo(*region)) continue;
     if (region->tree->unmerged() && !merging_) {
       merging_ = true;
       scheduler_->Spawn(MergeLeaves());
@@ -131,22 +133,52 @@ void Joiner::Step() {
       scheduler_->Spawn(JoinAlone(ClaimBoth(left, right)));
       return;
     }
-    if (right == nullptr && region->claimable() && BeginMigration(region)) return;
+    const uint32_t right_id = region->tree->range().right.region();
+    if (right == nullptr && region->claimable() && BeginMigration(region, right_id)) return;
   }
+  BeginForParts();
+}
+
+void Joiner::BeginForParts() {
+  // Parts that are on one worker first: each migration moves load.
+  for (const bool migrates : {false, true}) {
+    for (const auto& [name, table] : membership_->state().table.tables) {
+      if (table.parts.size() <= table.parts_min) continue;
+      for (auto part = std::next(table.parts.begin()); part != table.parts.end(); ++part) {
+        HeldRegion* const lower = PartOf(std::prev(part)->second);
+        HeldRegion* const upper = PartOf(part->second);
+        if (!migrates && lower != nullptr && upper != nullptr && (IsShrunk(*lower) || IsShrunk(*upper)) &&
+            Fit(lower, upper)) {
+          busy_ = true;
+          scheduler_->Spawn(JoinAlone(ClaimBoth(lower, upper)));
+          return;
+        }
+        if (migrates && lower != nullptr && upper == nullptr && MayJoin(*lower) && IsShrunk(*lower) &&
+            BeginMigration(lower, part->second)) {
+          return;
+        }
+      }
+    }
+  }
+}
+
+HeldRegion* Joiner::PartOf(uint32_t region) const {
+  HeldRegion* const held = regions_->Find(region);
+  return held != nullptr && held->hash != nullptr ? held : nullptr;
 }
 
 Task<bool> Joiner::MergeLeaves() {
   std::set<uint32_t> ids;
   regions_->ForEach([&](HeldRegion* held) {
-    if (MayGo(*held) && held->tree->unmerged()) ids.insert(held->region());
+    if (held->tree != nullptr && MayGo(*held) && held->tree->unmerged()) ids.insert(held->region());
   });
   for (const uint32_t id : ids) {
     std::optional<std::string> at;
     for (bool first = true; first || at.has_value(); first = false) {
       HeldRegion* const region = regions_->Find(id);
-      if (scheduler_->stopping() || region == nullptr) break;
+      if (scheduler_->stopping() || region == nullptr || region->tree == nullptr) break;
       if (!MayGo(*region)) {
-        if (!first && region->tree != nullptr) region->tree->set_unmerged();
+        if (!first) region->tree->set_unmerged();
         break;
       }
       if (first) at = region->tree->range().low;
@@ -186,7 +218,8 @@ Task<bool> Joiner::LowerRootAlone() {
 Task<absl::Status> Joiner::LowerRoot() {
   const uint32_t id = membership_->state().table.root;
   HeldRegion* const root = regions_->Find(id);
-  if (root == nullptr) co_return absl::NotFoundError(fmt::format("region {} is not held by this worker", id));
+  if (root == nullptr || root->tree == nullptr)
+    co_return absl::NotFoundError(fmt::format("region {} is not held by this worker", id));
   if (!MayJoin(*root)) co_return Busy(id);
   const uint32_t child = OnlyChildOf(*root);
   if (child == 0) {
@@ -195,7 +228,7 @@ Task<absl::Status> Joiner::LowerRoot() {
   if (scheduler_->stopping()) co_return Stopping();
   const RegionClaim claim(root, ClaimPurpose::kJoin);
   root->ChangeState(RegionState::kFrozen);  // It takes no route any more. A new one leads to a new root.
-  Reach("root frozen");
+  Reach(/*of_table=*/false, "root frozen");
   absl::Status status;
   if (logs_->on()) status = co_await logs_->Settled(id);
   if (status.ok() && scheduler_->stopping()) co_return Stopping();
@@ -214,13 +247,12 @@ Task<absl::Status> Joiner::LowerRoot() {
   regions_->Drop(id);
   ++counters_.roots_removed;
   spdlog::info("region {} led to region {} alone, which is the root of the tree now", id, child);
-  Reach("root removed");
+  Reach(/*of_table=*/false, "root removed");
   co_await logs_->RemoveLog(id);
   co_return absl::OkStatus();
 }
 
-bool Joiner::BeginMigration(HeldRegion* region) {
-  const uint32_t right = region->tree->range().right.region();
+bool Joiner::BeginMigration(HeldRegion* region, uint32_t right) {
   const std::set<std::string>& draining = membership_->state().table.draining;
   if (right == 0 || region->store->fill() > kMigratedFillMax || draining.contains(self_.server)) return false;
   absl::StatusOr<WorkerId> owner = membership_->state().OwnerOf(right);
@@ -268,14 +300,11 @@ Task<bool> Joiner::JoinAlone(Neighbours neighbours) {
 Task<absl::Status> Joiner::Join(uint32_t id) {
   HeldRegion* const right = regions_->Find(id);
   if (right == nullptr) co_return absl::NotFoundError(fmt::format("region {} is not held by this worker", id));
-  if (right->tree == nullptr) {
-    co_return absl::FailedPreconditionError(fmt::format("region {} is part of a hash table, and cannot be joined", id));
-  }
-  if (right->tree->range().low.empty()) {
+  if (right->tree != nullptr ? right->tree->range().low.empty() : right->hash->range().first == 0) {
     co_return absl::FailedPreconditionError(
         fmt::format("region {} is the leftmost, and has no left neighbour to join", id));
   }
-  HeldRegion* const left = LeftOf(*right);
+  HeldRegion* const left = right->tree != nullptr ? LeftOf(*right) : PartOf(LowerPartOf(*right));
   if (left == nullptr) {
     co_return absl::FailedPreconditionError(fmt::format(
         "the left neighbour of region {} is on another worker: move one of the two to the other's worker first", id));
@@ -287,35 +316,41 @@ Task<absl::Status> Joiner::Join(uint32_t id) {
   co_return co_await JoinClaimed(std::move(neighbours));
 }
 
+uint32_t Joiner::LowerPartOf(const HeldRegion& region) const {
+  const RegionTable& table = membership_->state().table;
+  const auto its = table.TableOf(region.region());
+  const uint32_t first = region.hash->range().first;
+  return its == table.tables.end() || first == 0 ? 0 : its->second.RegionOf(first - 1);
+}
+
 Task<absl::Status> Joiner::JoinClaimed(Neighbours neighbours) {
   Neighbours held = std::move(neighbours);
   HeldRegion* const left = held.left.region();
   HeldRegion* const right = held.right.region();
   const uint32_t left_id = left->region(), right_id = right->region();
-  const auto tier = static_cast<uint8_t>(right->tree->tier() + 1);
-  std::string key = right->tree->range().low;
+  const bool of_table = right->hash != nullptr;
+  const auto tier = static_cast<uint8_t>(of_table ? 0 : right->tree->tier() + 1);
+  std::string key = of_table ? "" : right->tree->range().low;
   std::string copied_key = key;  // g++ 12 destroys temporaries of a co_await twice.
   absl::Status status;
-  if (MeganodeJoin::Fits(*left->tree, *right->tree)) {
+  if (!RegionJoin::Fits(*left, *right)) {
+    status = TooFull(left_id, right_id);
+  } else if (!of_table) {
     status = co_await routes_->Withdraw(tier, std::move(copied_key), right);
     held.has_route = absl::IsFailedPrecondition(status);
-  } else {
-    status = TooFull(left_id, right_id);
+    if (status.ok() && (left->lost() || right->lost())) status = Lost();
+    if (status.ok()) Reach(of_table, "route removed");
   }
-  if (status.ok() && (left->lost() || right->lost())) status = Lost();
-  if (status.ok()) {
-    Reach("route removed");
-    status = co_await CopyAndCommit(left, right);
-  }
+  if (status.ok()) status = co_await CopyAndCommit(left, right);
   if (scheduler_->stopping()) co_return Stopping();
   if (status.ok()) {
-    ++counters_.joins;
+    ++(of_table ? counters_.part_joins : counters_.joins);
     co_await logs_->RemoveLog(right_id);
-    Reach("cleaned");
+    Reach(of_table, "cleaned");
     co_return status;
   }
   ++counters_.failed;
-  if (!held.has_route && !right->lost()) {
+  if (!of_table && !held.has_route && !right->lost()) {
     scheduler_->Spawn(routes_->Publish(tier, std::move(key), std::move(held.right)));
   }
   co_return status;
@@ -323,18 +358,19 @@ Task<absl::Status> Joiner::JoinClaimed(Neighbours neighbours) {
 
 Task<absl::Status> Joiner::CopyAndCommit(HeldRegion* left, HeldRegion* right) {
   const uint32_t left_id = left->region(), right_id = right->region();
+  const bool of_table = right->hash != nullptr;
   const int64_t frozen_ns = clock_->NowNs();
   right->ChangeState(RegionState::kFrozen);
   absl::Status status;
   if (logs_->on()) status = co_await logs_->Settled(right_id);
   if (status.ok() && (left->lost() || right->lost())) status = Lost();
-  const bool fits =
-      MeganodeJoin::Fits(*left->tree, *right->tree) && MeganodeJoin::LeavesRoom(*left->tree, left->pending.size());
-  if (status.ok() && !fits) status = TooFull(left_id, right_id);
-  std::optional<MeganodeJoin> join;
+  if (status.ok() && !(RegionJoin::Fits(*left, *right) && RegionJoin::LeavesRoom(*left))) {
+    status = TooFull(left_id, right_id);
+  }
+  std::unique_ptr<RegionJoin> join;
   if (status.ok()) {
-    join.emplace(left->tree, right->tree);
-    status = co_await Copy(left, right, &*join);
+    join = RegionJoin::Begin(left, right, options_.copied);
+    status = co_await Copy(left, right, join.get());
   }
   if (status.ok()) {
     Membership::TableChange change = [left_id, left_epoch = left->epoch(), right_id,
@@ -342,46 +378,54 @@ Task<absl::Status> Joiner::CopyAndCommit(HeldRegion* left, HeldRegion* right) {
       return table->Join(left_id, left_epoch, right_id, right_epoch);
     };
     status = co_await CommitTableChange(membership_, scheduler_, std::move(change));
-    if (status.ok()) Reach("committed");
+    if (status.ok()) Reach(of_table, "committed");
   }
   if (!status.ok()) {
+    if (Mutated(Mutant::kJoinLeftovers) && of_table) {
+      right->Unfreeze();
+      co_await scheduler_->Sleep(kMutantPauseNs);
+    }
+    // A reader of the left region must not find what was copied after the right one has changed.
+    while (join != nullptr && !left->lost() && !scheduler_->stopping() && !join->Undo()) co_await scheduler_->Yield();
     join.reset();
+    // The right region may be gone from the region table: the worker ends before it has heard.
+    if (scheduler_->stopping()) co_return Stopping();
+    Reach(of_table, "undone");
     right->Unfreeze();
     co_return status;
   }
   // Without interruption: nothing writes to the left one before the right one is invalid.
   if (!left->lost()) join->Finish();  // Else it is recovered from its log, with what was copied.
   join.reset();
-  if (Mutated(Mutant::kJoinedStays)) co_await scheduler_->Sleep(kMutantPauseNs);
+  if (Mutated(Mutant::kJoinedStays) || Mutated(Mutant::kJoinedPartStays)) co_await scheduler_->Sleep(kMutantPauseNs);
   regions_->Drop(right_id);
   counters_.longest_frozen_ns =
       std::max(counters_.longest_frozen_ns, static_cast<uint64_t>(clock_->NowNs() - frozen_ns));
-  Reach("joined");
+  Reach(of_table, "joined");
   spdlog::info("region {} has taken in region {}, its right neighbour", left_id, right_id);
   co_return absl::OkStatus();
 }
 
-Task<absl::Status> Joiner::Copy(HeldRegion* left, HeldRegion* right, MeganodeJoin* join) {
-  const MeganodeRange range = right->tree->range();
-  if (left->log != nullptr) left->log->Append(RecordKind::kCut, range.low, RootOf(right->region()));
+Task<absl::Status> Joiner::Copy(HeldRegion* left, HeldRegion* right, RegionJoin* join) {
+  const bool of_table = right->hash != nullptr;
+  if (left->log != nullptr) join->LogBegin();
   for (bool copied = false; !copied;) {
     if (scheduler_->stopping()) co_return Stopping();
     if (left->lost() || right->lost()) co_return Lost();
-    const size_t steps = held_->size(right->region()) > 0 ? kHurriedSteps : 1;
-    const absl::StatusOr<bool> all = join->Copy(steps * options_.copied, left->pending.size());
+    const absl::StatusOr<bool> all = join->Copy(held_->size(right->region()) > 0 ? kHurriedSteps : 1);
     if (!all.ok()) co_return all.status();
     copied = *all;
     co_await scheduler_->Yield();
   }
-  Reach("copied");
+  Reach(of_table, "copied");
   if (left->log != nullptr && !Mutated(Mutant::kJoinUnlogged)) {
-    left->log->Append(RecordKind::kJoin, "", EncodeJoin(right->region(), range));
+    join->LogEnd();
     const absl::Status flushed = co_await logs_->Flushed(left->region());
     if (!flushed.ok()) co_return flushed;
   }
   if (scheduler_->stopping()) co_return Stopping();
   if (left->lost() || right->lost()) co_return Lost();
-  Reach("logged");
+  Reach(of_table, "logged");
   co_return absl::OkStatus();
 }
 

@@ -3,83 +3,31 @@
 
 #include <gtest/gtest.h>
 
-#include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "cell/base/check.h"
 #include "cell/base/crc64.h"
-#include "cell/cluster/memory_membership.h"
-#include "cell/io/sim/sim_fabric.h"
-#include "cell/io/sim/sim_files.h"
-#include "cell/io/sim/sim_thread_pool.h"
-#include "cell/log/directory_log_store.h"
-#include "cell/log/log_replay.h"
-#include "cell/server/worker.h"
+#include "cell/server/change/joiner_test.h"
 #include "cell/tree/tree_check.h"
 
 namespace cell {
 namespace {
 
-constexpr RegionShape kShape{512, 32 << 10, 64 << 10};
 constexpr int kKeys = 100;
 
 std::string KeyOf(int i) { return fmt::format("key{:03}", i); }
 
-class JoinerTest : public ::testing::Test {
+class JoinerTest : public JoinerFixture {
  protected:
-  explicit JoinerTest(bool joins = false, size_t regions_max = 8) : joins_(joins), regions_max_(regions_max) {
-    ClusterState state;
-    state.shape = kShape;
-    state.durability = Durability::kSync;
-    state.servers = {{"own", {{"own", 8}}, ""}};
-    cluster_ = std::make_shared<MemoryCluster>(state);
-    Begin();
+  explicit JoinerTest(bool joins = false, size_t regions_max = 8) : JoinerFixture(joins, regions_max) {
     for (int i = 0; i < kKeys; ++i) {
       const std::string key = KeyOf(i);
       CELL_CHECK(root()->store->Put(key, "value", Crc64("value", Crc64(key))).ok());
     }
   }
-  ~JoinerTest() override { EXPECT_TRUE(worker_->Stop().ok()); }
 
-  void Begin() {
-    auto membership = std::make_unique<MemoryMembership>(cluster_);
-    membership_ = membership.get();
-    Worker::Options options;
-    options.self = {"own", 0};
-    options.balance.enabled = false;
-    options.join.enabled = joins_;
-    options.regions_max = regions_max_;
-    options.join.copied = 10;
-    options.logs.durability = Durability::kSync;
-    options.recoverer.lease_wait_ns = 0;
-    Worker::Logs logs{std::make_shared<DirectoryLogStore>(host_.get(), "log"),
-                      std::make_unique<SimThreadPool>(&network_, 1, 1'000),
-                      std::make_unique<SimThreadPool>(&network_, 2, 1'000)};
-    worker_.emplace(network_.NewEndpoint(), std::move(membership), std::move(logs), options);
-    CELL_CHECK(worker_->Start("own").ok());
-  }
-  void Turn() {
-    if (worker_->Poll() > 0) return;
-    network_.At(network_.now_ns() + 2'000, [] {});  // Time passes when nothing happens.
-    network_.Step();
-  }
-  absl::Status Run(Task<absl::Status> task) {
-    std::optional<absl::Status> status;
-    const auto run = [&]() -> Task<bool> {
-      status = co_await std::move(task);
-      co_return true;
-    };
-    worker_->scheduler()->Spawn(run());
-    for (int i = 0; i < 1'000'000 && !status.has_value(); ++i) Turn();
-    return status.value_or(absl::DeadlineExceededError("it has not ended"));
-  }
-  void AwaitIdle() {
-    for (int i = 0; i < 100'000 && !worker_->scheduler()->idle(); ++i) Turn();
-    ASSERT_TRUE(worker_->scheduler()->idle());
-  }
   // Splits the first meganode. Returns its new right neighbour.
   uint32_t Split() {
     const uint32_t first = First()->region();
@@ -96,7 +44,6 @@ class JoinerTest : public ::testing::Test {
     });
     return first;
   }
-  HeldRegion* Find(uint32_t region) { return worker_->regions()->Find(region); }
   void ExpectWhole() {
     ASSERT_FALSE(First()->tree->range().high.has_value());
     const TreeReport report = CheckTree(*First()->memory);
@@ -106,28 +53,7 @@ class JoinerTest : public ::testing::Test {
     EXPECT_FALSE(First()->claimed());
   }
   // Returns the state in which a recovery of the first meganode's log would find it.
-  size_t KeysInLog(const LogReplay::IsGone& is_gone) {
-    DirectoryLogStore store(host_.get(), "log");
-    LogReplay replay(&store, First()->region(), is_gone);
-    EXPECT_TRUE(replay.Open().ok());
-    size_t keys = 0;
-    EXPECT_TRUE(replay
-                    .ForEach([&keys](const LogRecord&) {
-                      ++keys;
-                      return absl::OkStatus();
-                    })
-                    .ok());
-    return keys;
-  }
-
-  const bool joins_;
-  const size_t regions_max_;
-  SimDisk disk_{1};
-  const std::unique_ptr<SimFiles> host_ = disk_.NewHost();
-  SimNetwork network_{SimOptions{}};
-  std::shared_ptr<MemoryCluster> cluster_;
-  MemoryMembership* membership_;
-  std::optional<Worker> worker_;
+  size_t KeysInLog(const LogReplay::IsGone& is_gone) { return JoinerFixture::KeysInLog(First()->region(), is_gone); }
 };
 
 TEST_F(JoinerTest, AMeganodeIsJoinedInOrder) {
@@ -143,8 +69,7 @@ TEST_F(JoinerTest, AMeganodeIsJoinedInOrder) {
   EXPECT_EQ(membership_->state().table.Find(right), nullptr);
   ExpectWhole();
   EXPECT_EQ(root()->store->keys(), 1u);  // The route of the first meganode.
-  DirectoryLogStore store(host_.get(), "log");
-  EXPECT_EQ(store.List(right).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_FALSE(HasLog(right));
   EXPECT_EQ(KeysInLog([right](uint32_t region) { return region == right; }), static_cast<size_t>(kKeys));
 }
 
@@ -223,7 +148,7 @@ TEST_F(JoinerTest, ARootThatLeadsToOneMeganodeGoes) {
   EXPECT_EQ(membership_->state().table.Find(old_root), nullptr);
   EXPECT_EQ(root(), First());
   EXPECT_EQ(worker_->joiner()->counters().roots_removed, 1u);
-  EXPECT_EQ(DirectoryLogStore(host_.get(), "log").List(old_root).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_FALSE(HasLog(old_root));
   EXPECT_EQ(Run(worker_->joiner()->LowerRoot()).code(),
             absl::StatusCode::kFailedPrecondition);  // It has no tier above.
   ExpectWhole();

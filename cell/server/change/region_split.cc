@@ -1,18 +1,15 @@
 #include "cell/server/change/region_split.h"
 
-#include <algorithm>
 #include <string_view>
 #include <utility>
 
+#include "cell/server/change/part_pace.h"
 #include "cell/tree/meganode_split.h"
 #include "fmt/format.h"
 #include "pilaf/hash_split.h"
 
 namespace cell {
 namespace {
-
-// A step copies this many slots of a table for each entry of a meganode, because a slot takes less time.
-constexpr size_t kSlotsPerEntry = 4;
 
 class MeganodeRegionSplit : public RegionSplit {
  public:
@@ -46,7 +43,10 @@ class MeganodeRegionSplit : public RegionSplit {
 class PartSplit : public RegionSplit {
  public:
   PartSplit(HeldRegion* lower, HeldRegion* upper, const Pace& pace)
-      : lower_(lower), upper_(upper), units_(UnitsPerStep(*lower->hash, pace)), split_(lower->hash, upper->hash) {}
+      : lower_(lower),
+        upper_(upper),
+        units_(UnitsPerStep(*lower->hash, pace.copied)),
+        split_(lower->hash, upper->hash) {}
 
   absl::StatusOr<bool> Copy(size_t steps) override { return split_.Copy(static_cast<uint32_t>(steps) * units_); }
   const absl::Status& mirrored() const override { return split_.mirrored(); }
@@ -65,10 +65,6 @@ class PartSplit : public RegionSplit {
   std::string UpperPart() const override { return fmt::format("the keys from hash {:#010x} on", first()); }
 
  private:
-  static uint32_t UnitsPerStep(const HashTable& table, const Pace& pace) {
-    const size_t slots = table.geometry().unit_bytes() / sizeof(HashSlot);
-    return static_cast<uint32_t>(std::max<size_t>(1, kSlotsPerEntry * pace.copied / slots));
-  }
   uint32_t first() const { return upper_->hash->range().first; }
 
   HeldRegion* const lower_;

@@ -54,16 +54,23 @@ Task<absl::Status> TableKeeper::Create(std::string name, uint32_t bucket_bytes, 
   }
   const absl::Status room = parts > 0 ? CheckRoom(parts) : absl::OkStatus();
   if (!room.ok()) co_return room;
+  const bool asked = parts > 0;
+  if (!asked) {
+    for (const ClusterState::Server& server : membership_->state().servers) {
+      parts += static_cast<uint32_t>(server.workers.size());
+    }
+  }
+  parts = std::min(parts, kPartsMax);
   RegionContent content;
   content.hash_range.emplace();
   content.bucket_bytes = bucket_bytes;
   absl::StatusOr<RegionClaim> made = co_await allocator_->Allocate(std::move(content), 0);
   if (!made.ok()) co_return made.status();
   const uint32_t region = made->region()->region();
-  Membership::TableChange create = [name, bucket_bytes, region](RegionTable* table) {
+  Membership::TableChange create = [name, bucket_bytes, region, parts](RegionTable* table) {
     const auto there = table->TableOf(region);
     if (there != table->tables.end() && there->first == name) return absl::OkStatus();
-    return table->CreateTable(name, bucket_bytes, region);
+    return table->CreateTable(name, bucket_bytes, region, parts);
   };
   const absl::Status status = co_await CommitTableChange(membership_, scheduler_, std::move(create));
   if (!status.ok()) {
@@ -73,13 +80,7 @@ Task<absl::Status> TableKeeper::Create(std::string name, uint32_t bucket_bytes, 
   if (!made->region()->lost()) made->region()->ChangeState(RegionState::kServing);
   spdlog::info("created table {} in region {}", name, region);
   sync_points_->Reach("table: made");
-  const bool asked = parts > 0;
-  if (!asked) {
-    for (const ClusterState::Server& server : membership_->state().servers) {
-      parts += static_cast<uint32_t>(server.workers.size());
-    }
-  }
-  const absl::Status spread = co_await Spread(std::move(name), made->region(), std::min(parts, kPartsMax));
+  const absl::Status spread = co_await Spread(std::move(name), made->region(), parts);
   made->Release();
   co_return asked ? spread : absl::OkStatus();
 }

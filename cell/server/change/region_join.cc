@@ -1,0 +1,81 @@
+#include "cell/server/change/region_join.h"
+
+#include <optional>
+#include <string_view>
+
+#include "cell/server/change/part_pace.h"
+#include "cell/tree/meganode_join.h"
+#include "pilaf/hash_join.h"
+
+namespace cell {
+namespace {
+
+class MeganodeRegionJoin : public RegionJoin {
+ public:
+  MeganodeRegionJoin(HeldRegion* left, HeldRegion* right, size_t copied)
+      : left_(left), region_(right->region()), range_(right->tree->range()), copied_(copied) {
+    join_.emplace(left->tree, right->tree);
+  }
+
+  void LogBegin() const override { left_->log->Append(RecordKind::kCut, range_.low, RootOf(region_)); }
+  void LogEnd() const override { left_->log->Append(RecordKind::kJoin, "", EncodeJoin(region_, range_)); }
+  absl::StatusOr<bool> Copy(size_t steps) override { return join_->Copy(steps * copied_, left_->pending.size()); }
+  void Finish() override { join_->Finish(); }
+  bool Undo() override {
+    join_.reset();
+    return true;
+  }
+
+ private:
+  HeldRegion* const left_;
+  const uint32_t region_;
+  const MeganodeRange range_;  // Of the right meganode.
+  const size_t copied_;
+  std::optional<MeganodeJoin> join_;
+};
+
+class PartJoin : public RegionJoin {
+ public:
+  PartJoin(HeldRegion* lower, HeldRegion* upper, size_t copied)
+      : lower_(lower),
+        region_(upper->region()),
+        range_(upper->hash->range()),
+        units_(UnitsPerStep(*lower->hash, copied)),
+        join_(lower->hash, upper->hash) {}
+
+  void LogBegin() const override { Log(RecordKind::kHashCut, HashCutValue{range_.first, region_}); }
+  void LogEnd() const override { Log(RecordKind::kHashJoin, HashJoinValue{region_, range_.last}); }
+  absl::StatusOr<bool> Copy(size_t steps) override { return join_.Copy(static_cast<uint32_t>(steps) * units_); }
+  void Finish() override { join_.Finish(); }
+  bool Undo() override { return join_.Undo(units_); }
+
+ private:
+  template <typename T>
+  void Log(RecordKind kind, const T& value) const {
+    lower_->log->Append(kind, "", std::string_view(reinterpret_cast<const char*>(&value), sizeof(value)));
+  }
+
+  HeldRegion* const lower_;
+  const uint32_t region_;
+  const HashRange range_;  // Of the upper part.
+  const uint32_t units_;   // Number of slots or buckets.
+  HashJoin join_;
+};
+
+}  // namespace
+
+bool RegionJoin::Fits(const HeldRegion& left, const HeldRegion& right) {
+  if (left.tree != nullptr) return MeganodeJoin::Fits(*left.tree, *right.tree);
+  return HashJoin::Fits(*left.hash, *right.hash);
+}
+
+bool RegionJoin::LeavesRoom(const HeldRegion& left) {
+  return left.tree == nullptr || MeganodeJoin::LeavesRoom(*left.tree, left.pending.size());
+}
+
+std::unique_ptr<RegionJoin> RegionJoin::Begin(HeldRegion* left, HeldRegion* right, size_t copied) {
+  if (left->tree != nullptr) return std::make_unique<MeganodeRegionJoin>(left, right, copied);
+  return std::make_unique<PartJoin>(left, right, copied);
+}
+
+}  // namespace cell
