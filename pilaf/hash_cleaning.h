@@ -25,8 +25,10 @@ class HashCleaning {
   HashCleaning(const HashCleaning&) = delete;
   HashCleaning& operator=(const HashCleaning&) = delete;
 
-  // Cleans `units` more slots or buckets. Returns true when all are clean.
+  // Cleans `units` more slots or buckets. Returns true when all are clean. An invalidated table stays as it is: a
+  // bucket that was written would be whole again.
   bool Step(uint32_t units) {
+    if (table_->hash_header().invalidated != 0) return true;
     for (; units > 0 && cleaned_ < table_->geometry().units; --units) table_->CleanUnit(cleaned_++);
     if (cleaned_ < table_->geometry().units) return false;
     if (!std::exchange(again_, false)) return true;

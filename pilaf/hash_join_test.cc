@@ -179,6 +179,17 @@ TEST_P(HashJoinTest, ADamagedPairIsNotTakenOver) {
   EXPECT_TRUE(lower_->Check().ok());
 }
 
+// Its worker has lost the lower region meanwhile. No bucket may be whole there.
+TEST_P(HashJoinTest, AnInvalidatedRegionIsNotWrittenAgain) {
+  FillTo(0.3);
+  HashJoin join(lower_.get(), upper_.get());
+  for (absl::StatusOr<bool> copied = false; copied.ok() && !*copied;) copied = join.Copy(7);
+  lower_->Invalidate();
+  const std::string before(reinterpret_cast<const char*>(lower_.memory()->base()), Shape().region_bytes());
+  EXPECT_TRUE(join.Undo(1'000));
+  EXPECT_EQ(before, std::string(reinterpret_cast<const char*>(lower_.memory()->base()), Shape().region_bytes()));
+}
+
 TEST_P(HashJoinTest, OnlySmallOnesFit) {
   EXPECT_TRUE(HashJoin::Fits(*lower_.get(), *upper_.get()));
   FillTo(0.45);

@@ -50,7 +50,7 @@ absl::Status HashSplit::Finish() {
   from_->SetHeader(header);
   from_->deleted_ = 0;
   to_->before_change_ = [this](std::string_view key, const KeyHash& hash) {
-    if (!clean_late_) from_->CleanKey(key, hash);
+    if (!clean_late_ && from_->hash_header().invalidated == 0) from_->CleanKey(key, hash);
   };
   cleaning_.emplace(from_);
   return absl::OkStatus();

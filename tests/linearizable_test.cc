@@ -24,6 +24,7 @@ struct Load {
   int writes_each = 700;
   TestClusterOptions cluster;
   std::optional<uint32_t> table = {};  // In a Pilaf table with buckets of this many bytes; 0: with slots.
+  uint32_t parts = 0;                  // With which the table is created; 0: one for each worker.
 };
 
 std::string Key(int i) { return fmt::format("k{:05}", i); }
@@ -168,7 +169,7 @@ Task<bool> Reader(Map* client, History* history, uint64_t seed) {
 
 struct Totals {
   uint64_t reads = 0, scans = 0, overlapping = 0, torn = 0, extent_retries = 0, restarts = 0, splits = 0, roots = 0,
-           routes = 0, held = 0, moves = 0, lookup_retries = 0, table_splits = 0;
+           routes = 0, held = 0, moves = 0, lookup_retries = 0, table_splits = 0, table_joins = 0;
 };
 
 // Makes one run and adds to *totals. Returns false if something was wrong.
@@ -184,7 +185,7 @@ bool RunSeed(const Load& load, uint64_t seed, Totals* totals) {
   std::vector<std::unique_ptr<Client>> clients;
   std::vector<std::unique_ptr<Table>> tables;
   std::vector<Task<bool>> tasks;
-  if (load.table.has_value()) CELL_CHECK(cluster.CreateTable("t", *load.table, 0).ok());
+  if (load.table.has_value()) CELL_CHECK(cluster.CreateTable("t", *load.table, load.parts).ok());
   for (int i = 0; i < load.writers + load.readers; ++i) {
     ClientOptions options;
     options.cache_level_min = 1;  // Makes caches as outdated as possible.
@@ -231,6 +232,7 @@ bool RunSeed(const Load& load, uint64_t seed, Totals* totals) {
     Worker* const worker = cluster.worker(static_cast<size_t>(i));
     totals->splits += worker->splitter()->meganodes().splits;
     totals->table_splits += worker->splitter()->parts().splits;
+    totals->table_joins += worker->joiner()->counters().part_joins;
     totals->roots += worker->routes()->counters().roots_made;
     totals->routes += worker->routes()->counters().added;
     totals->moves += worker->migrator()->counters().received;
@@ -325,6 +327,35 @@ TEST_P(LinearizableTable, MixedPathsThroughSplitsAndMoves) {
   EXPECT_GT(totals.lookup_retries, 100u);
   fmt::print("{} reads, {} splits, {} moves, {} restarts, {} retries\n", totals.reads, totals.table_splits,
              totals.moves, totals.restarts, totals.lookup_retries);
+}
+
+// Parts are split early, and then joined at once.
+TEST_P(LinearizableTable, MixedPathsThroughSplitsAndJoins) {
+  Load load;
+  load.shape = {512, 32 << 10, 64 << 10};
+  load.keys = 1000;
+  load.writers = 4;
+  load.writes_each = 1000;
+  load.cluster.servers = 2;
+  load.cluster.split.pace.copied = 16;
+  load.cluster.split.split_at = 0.3;
+  load.cluster.join.every_ns = 20'000;
+  load.cluster.join.deleted_per_left = 0.1;
+  load.cluster.join.migrate_again_after_ns = 200'000;
+  load.cluster.join.failed_pause_ns = 20'000;
+  load.cluster.join.copied = 8;
+  load.cluster.membership_polls_max = 20;
+  load.table = GetParam();
+  load.parts = 1;
+  Totals totals;
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    if (!RunSeed(load, seed, &totals)) break;
+  }
+  EXPECT_GT(totals.reads, 20'000u);
+  EXPECT_GT(totals.table_joins, 100u);
+  EXPECT_GT(totals.restarts, 100u);
+  fmt::print("{} reads, {} splits, {} joins, {} restarts, {} retries\n", totals.reads, totals.table_splits,
+             totals.table_joins, totals.restarts, totals.lookup_retries);
 }
 
 }  // namespace

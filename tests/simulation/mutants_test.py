@@ -44,7 +44,8 @@ MUTANTS = {
     "leaf-ahead-unchecked": (21, 70),
     "low-key-unchecked": (11, 35),
     "merged-node-stays": (1, 30),
-    "joined-stays": (386, 1200),
+    "joined-stays": (435, 1300),
+    "joined-part-stays": (211, 650),
     "expired-by-reads": (1, 30),
     "expired-before-put": (23, 70),
     "evicts-all": (21, 70),
@@ -53,10 +54,10 @@ MUTANTS = {
 
 
 # No seed is known that finds these. takeover_leases_test finds the first two, write_pipeline_test the third, meganode_test
-# the fourth, because no client sees stamps, meganode_merge_test the fifth, joiner_test the sixth, log_replay_test the
-# next two, meganode_clear_test the next, and compactor_test the last.
+# the fourth, because no client sees stamps, meganode_merge_test the fifth, joiner_test the sixth, part_joiner_test the
+# seventh, log_replay_test the next two, meganode_clear_test the next, and compactor_test the last.
 ELSEWHERE = {"no-lease-wait", "lease-by-follower", "held-unleased", "stamp-kept", "reused-node-visible", "join-unlogged",
-             "join-always-counts", "joins-without-cut", "cleared-late", "compacts-frozen"}
+             "join-leftovers", "join-always-counts", "joins-without-cut", "cleared-late", "compacts-frozen"}
 
 
 def wrong_seed(sim: str, mutant: str, *arguments: str) -> tuple[int, str] | None:
