@@ -30,7 +30,7 @@ struct Options {
   bool split = false;         // The upper half of the range is moved to another region meanwhile.
   bool clean_late = false;
   bool compacts = false;  // Extents are moved meanwhile.
-  bool join = false;  // There are two regions, and the lower one takes in the upper one meanwhile.
+  bool join = false;      // There are two regions, and the lower one takes in the upper one meanwhile.
   bool widen_early = false;
   bool upper_stays = false;
   bool undo_late = false;  // The upper region is written while a join that was given up is undone.

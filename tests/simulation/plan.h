@@ -120,14 +120,14 @@ struct SimulationPlan {
   double large_share = 0;   // Fraction of the values that are larger...
   int large_bytes_max = 0;  // ...than those that come with a reply, and have at most this many bytes.
   int cache_level_min = 1;
-  std::array<int, 5> weights{};      // Weights of put, delete, get, contains, scan.
-  std::array<int, 3> paths{};        // Weights of server, client, hybrid.
-  bool one_path_each = false;        // Each client uses only one of them instead.
-  double range_share = 0;            // Fraction of the operations that count or delete a range.
-  double queue_share = 0;            // Fraction of the operations that put keys in order, and take the first one.
-  double expiry_share = 0;           // Fraction of the puts whose pairs expire...
-  int64_t expiry_ns_max = 0;         // ...after at most this time.
-  int64_t sweep_every_ns = 50'000;   // How often servers look for pairs that have expired.
+  std::array<int, 5> weights{};     // Weights of put, delete, get, contains, scan.
+  std::array<int, 3> paths{};       // Weights of server, client, hybrid.
+  bool one_path_each = false;       // Each client uses only one of them instead.
+  double range_share = 0;           // Fraction of the operations that count or delete a range.
+  double queue_share = 0;           // Fraction of the operations that put keys in order, and take the first one.
+  double expiry_share = 0;          // Fraction of the puts whose pairs expire...
+  int64_t expiry_ns_max = 0;        // ...after at most this time.
+  int64_t sweep_every_ns = 50'000;  // How often servers look for pairs that have expired.
   // How often servers look for regions whose free space is scattered, and how many bytes they move in a turn.
   int64_t compact_every_ns = 50'000;
   uint64_t compact_bytes = 1024;
