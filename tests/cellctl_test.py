@@ -415,7 +415,7 @@ class Cellctl(CellctlCase):
     def test_a_full_table_evicts_what_its_rule_allows(self):
         self.up(servers=1, meganode_bytes=64 << 10, extents_bytes=256 << 10, regions_max=2, durability="async")
         self.done("hash", "create", "t")
-        self.refused("no table u", "evict", "ttl", "--table", "u")
+        self.refused('no table "u"', "evict", "ttl", "--table", "u")
         self.refused("--prefix", "evict", "ttl", "--table", "t", "--prefix", "p")
         many = "".join(f"{i:05}\t{'v' * 60}\n" for i in range(5_000)).encode()
         self.assertEqual(self.ctl("load", "-", "--table", "t", input=many).returncode, ERROR)

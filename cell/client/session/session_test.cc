@@ -131,6 +131,7 @@ TEST_F(SessionTest, SomeHybridGetsGoToTheServerWhereItMustKnowWhatIsUsed) {
   const uint64_t chosen = to_server(Eviction::kTtl, Path::kHybrid, OperationKind::kGet);
   EXPECT_LT(chosen, 100u);
   EXPECT_GE(to_server(Eviction::kLru, Path::kHybrid, OperationKind::kGet), chosen + 5);
+  EXPECT_GE(to_server(Eviction::kLru, Path::kHybrid, OperationKind::kLookup), chosen + 5);
   EXPECT_EQ(to_server(Eviction::kLru, Path::kHybrid, OperationKind::kScan), chosen);
   EXPECT_EQ(to_server(Eviction::kLru, Path::kClient, OperationKind::kGet), 0u);
 }
