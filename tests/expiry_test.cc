@@ -121,6 +121,8 @@ TEST_F(ExpiryTest, APairOfATableIsFoundByEachPathUntilItExpires) {
     for (int i = 0; i < kKeys; ++i) EXPECT_TRUE(*table.Contains(Key(i), {Path::kClient, {}}));
     EXPECT_LT(client_->metrics().calls, calls + 10) << "reads must rarely need the server";
     RunUntil(at_ns);
+    // The client cannot tell by itself at this moment, and asks the server for the pair.
+    EXPECT_EQ(*table.Get(Key(1), {Path::kClient, {}}), std::nullopt);
     expect(false);
     EXPECT_EQ(*table.TimeLeftNs(Key(1)), std::nullopt);
     ASSERT_FALSE(*table.Put(Key(1), ValueOf(1)));

@@ -147,14 +147,15 @@ class ReconnectingTest : public TreeOperationsTest {
 };
 
 TEST_F(ReconnectingTest, AGetThatLosesItsConnectionBeforeItsExtentBeginsAgain) {
-  Task<absl::StatusOr<Value>> get = GetFromTree(&session_, KeyOf(5), Over(Path::kClient));
+  const std::string key = KeyOf(5);
+  Task<absl::StatusOr<Value>> get = GetFromTree(&session_, key, Over(Path::kClient));
   get.Start();
   while (metrics().extent_reads == 0) session_.Poll(INT64_MAX);
   network_.Break(client_host_, a_->host());
   while (!get.done()) session_.Poll(INT64_MAX);
   const absl::StatusOr<Value> got = get.Take();
   ASSERT_TRUE(got.ok()) << got.status();
-  EXPECT_EQ(*got, ValueOf(KeyOf(5)));
+  EXPECT_EQ(*got, ValueOf(key));
   EXPECT_GT(metrics().restarts, 0u);
 }
 

@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "cell/log/log_replay.h"
 #include "cell/server/region/logged_region_test.h"
 
 namespace cell {
@@ -71,6 +73,27 @@ TEST_F(CheckpointerTest, EveryRegionOfTheWorkerIsCheckpointed) {
   ASSERT_TRUE(Run(checkpointer_.CheckpointAll(&made)).ok());
   EXPECT_EQ(made.regions, 2u);
   EXPECT_EQ(checkpointer_.counters().checkpoints, 2u);
+}
+
+// After a checkpoint the pairs are in it alone.
+TEST_F(CheckpointerTest, PairsOfTreesAndTablesKeepTheirExpiry) {
+  RegionContent content;
+  content.hash_range = HashRange{0, UINT32_MAX};
+  ASSERT_TRUE(regions_.Create(kRegion + 1, content).ok());
+  ASSERT_TRUE(Run(flusher_.Create(kRegion + 1)).ok());
+  for (const uint32_t id : {kRegion, kRegion + 1}) {
+    ASSERT_TRUE(regions_.Find(id)->store->Put("key", "value", Crc64("value", Crc64("key")), {}, 7).ok());
+    ASSERT_TRUE(Run(checkpointer_.Checkpoint(id)).ok());
+    LogReplay replay(&store_, id);
+    ASSERT_TRUE(replay.Open().ok());
+    std::vector<Expiry> expiries;
+    const absl::Status read = replay.ForEach([&](const LogRecord& record) {
+      expiries.push_back(record.expiry);
+      return absl::OkStatus();
+    });
+    ASSERT_TRUE(read.ok()) << read;
+    EXPECT_EQ(expiries, std::vector<Expiry>{7});
+  }
 }
 
 // Neither the records before the checkpoint nor those that it includes wait until a flush is due.
