@@ -207,11 +207,19 @@ Task<bool> BenchThread::PutNextDeleteOldest(std::string* key, std::string* value
   MakeKey(i, key, flags_.shape);
   MakeValue(i, 0, value, flags_.shape);
   if (!Note((co_await map_->AsyncPut(*key, *value)).status())) co_return false;
+  queue_.push_back(i);
   const auto threads = static_cast<uint64_t>(flags_.threads);
-  const uint64_t alive = flags_.keys / threads, put = i - first_insert_;
-  const bool loaded = flags_.workload != "queue";
-  if (put < alive && !loaded) co_return true;
-  MakeKey(put < alive ? put * threads + static_cast<uint64_t>(index_) : i - alive, key, flags_.shape);
+  const uint64_t alive = flags_.keys / threads;
+  uint64_t oldest = 0;
+  if (flags_.workload != "queue" && loaded_gone_ < alive) {
+    oldest = loaded_gone_++ * threads + static_cast<uint64_t>(index_);
+  } else if (flags_.workload == "queue" && queue_.size() <= alive) {
+    co_return true;
+  } else {
+    oldest = queue_.front();
+    queue_.pop_front();
+  }
+  MakeKey(oldest, key, flags_.shape);
   const absl::StatusOr<bool> existed = co_await map_->AsyncDelete(*key);
   absent_ += existed.ok() && !*existed;
   co_return Note(existed.status());

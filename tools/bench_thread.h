@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <utility>
@@ -102,8 +103,8 @@ class BenchThread {
   Task<bool> One(std::string* key, std::string* value);
   // Chooses among the keys that were loaded and those that this thread has put since: of these rather the last ones.
   uint64_t ChooseLatest();
-  // Puts the next key, and deletes the one that was put --keys puts ago. Of keys that were loaded, it deletes its
-  // share.
+  // Puts the next key, and then deletes the one that has been there for longest if there are --keys others. Keys that
+  // were loaded go first, this thread's share of them.
   Task<bool> PutNextDeleteOldest(std::string* key, std::string* value);
   bool Note(const absl::Status& status) {
     if (!status.ok() && status_.ok()) status_ = status;
@@ -122,7 +123,10 @@ class BenchThread {
   bool measuring_ = false;
   uint64_t not_begun_ = 0;  // Operations that lanes had already taken.
   uint64_t first_insert_ = 0, next_insert_ = 0;
-  uint64_t begun_ = 0;  // Operations, with those of the warm-up.
+  std::deque<uint64_t> queue_;  // Keys that this thread has put and not deleted, for kQueue. A put that takes long is
+                                // not overtaken by the key's delete.
+  uint64_t loaded_gone_ = 0;    // Keys that were loaded and that it has deleted.
+  uint64_t begun_ = 0;          // Operations, with those of the warm-up.
   uint64_t operations_ = 0, absent_ = 0;
   Histogram late_ns_;
   std::optional<Timeline> timeline_;
