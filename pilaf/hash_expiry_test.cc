@@ -17,7 +17,7 @@ namespace {
 
 using Model = std::map<std::string, std::pair<std::string, Expiry>>;
 
-// What a lookup finds by reading the region's memory.
+// The result of a lookup that reads the region's memory.
 struct Seen {
   Lookup::Step step;
   std::string value;
@@ -229,7 +229,7 @@ TEST_P(HashExpiryTest, CopiesKeepTheExpiry) {
   HashSplit split(table_.get(), upper.get());
   for (int i = 0; !*split.Copy(1); ++i) put(i % 60, 3000);
   ASSERT_TRUE(split.Finish().ok());
-  // What is left to be cleaned belongs to the other one, and is swept there.
+  // Pairs that are not cleaned yet belong to the upper region. Its own sweeps find them.
   now_ = 9000;  // All have expired.
   size_t found = 0;
   for (ExpirySweep sweep(table_.get()); !sweep.ended();) {

@@ -138,11 +138,11 @@ class HashTable : public PairStore {
   static constexpr uint32_t kNoUnit = UINT32_MAX;  // Value of Prepared::unit: the pair goes where its key is.
   // `crc` is that of key and value.
   virtual absl::StatusOr<Prepared> PreparePair(const HashPair& pair, const KeyHash& hash, uint64_t crc, When when) = 0;
-  // Returns the expiry of the pair that it replaces, or nullopt if there is none.
+  // Returns the expiry of the pair that was replaced. Returns nullopt if the key was not stored.
   virtual std::optional<Expiry> CommitPair(const Prepared& prepared, std::string_view key, const KeyHash& hash) = 0;
   // Releases what was reserved for a prepared pair.
   virtual void Release(const Prepared& prepared) = 0;
-  // Returns the expiry of the pair that it deletes, or nullopt if there is none.
+  // Returns the expiry of the pair that was deleted. Returns nullopt if the key was not stored.
   virtual std::optional<Expiry> DeleteKey(std::string_view key, const KeyHash& hash) = 0;
   // Finds a key's pair, whether or not it has expired.
   virtual std::optional<Located> LocateAny(std::string_view key, const KeyHash& hash) const = 0;
@@ -216,7 +216,8 @@ class HashTable : public PairStore {
 
  private:
   void SpoilUnits();
-  // Deletes a key, without a notification of on_write. Returns the expiry of its pair, or nullopt if there is none.
+  // Deletes a key, and does not call on_write. Returns the expiry of the pair that was deleted. Returns nullopt if the
+  // key was not stored.
   absl::StatusOr<std::optional<Expiry>> Remove(std::string_view key);
   absl::Status CheckRange(std::string_view key, const KeyHash& hash) const;
   // Works like Put, for a pair that was checked. Its key may be outside of the range.

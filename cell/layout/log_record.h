@@ -18,9 +18,8 @@
 //   kJoin         -, JoinValue               the meganode has what its right neighbour had, if that is gone from the
 //                                            region table: the pairs are in the records since the last kCut
 //   kClear        -, -                       the meganode has none of the pairs that it had
-//   kHashJoin     -, HashJoinValue           like kJoin, for a region that is part of a Pilaf table: the pairs are in
-//   the
-//                                            records since the last kHashCut
+//   kHashJoin     -, HashJoinValue           like kJoin, for a region that is part of a Pilaf table: the pairs are
+//                                            in the records since the last kHashCut
 //   kPutExpiring  key, Expiry and value      like kPut, for a pair with an expiry
 //
 // The first record of a file keeps its frame and the fields of SegmentBegin in every format, so that a release

@@ -72,7 +72,8 @@ class ExtentAllocator {
     // Returns whether a part of this extent's block is inside.
     bool Has(uint64_t offset, uint64_t bytes) const;
   };
-  // Returns the largest free block that usage() knows of, with its header. Returns an empty window if there is none.
+  // Returns the largest of the free blocks that usage() looks at, with its header. Returns an empty window if nothing
+  // is free.
   Window LargestFree() const;
   // Begins to collect the free blocks outside of `window`, for extents that are moved out of it. Until EndSearch, what
   // was collected is kept up to date by all other calls. It takes about 12 bytes of memory for each block.
@@ -147,7 +148,7 @@ class ExtentAllocator {
   const uint64_t area_;
   const uint32_t total_units_;
   bool damaged_ = false;
-  std::unique_ptr<Search> search_;  // Null: there is none.
+  std::unique_ptr<Search> search_;  // Null, except from BeginSearch to EndSearch.
 };
 
 }  // namespace cell

@@ -258,7 +258,7 @@ TEST(ExtentAllocator, CollectGoesOnAtABlock) {
   }
 }
 
-// What is asked for fits into each free piece of this size, whatever else is free.
+// Allocate finds room as long as one free block is as large as PieceFor says.
 TEST(ExtentAllocator, APieceForAnExtentFitsIt) {
   for (uint64_t bytes = 1; bytes < 20'000; bytes += 1 + bytes / 50) {
     const uint64_t piece = ExtentAllocator::PieceFor(bytes);

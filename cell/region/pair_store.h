@@ -70,7 +70,7 @@ class PairStore {
     std::string key;
     uint32_t unit = 0;
   };
-  // What is in one place.
+  // The expiries of the pairs in one place.
   struct Expiries {
     std::vector<std::string> expired;  // Keys whose pairs have expired, in order.
     Expiry first_left = UINT64_MAX;    // When the first of the others expires that have an expiry.

@@ -101,7 +101,7 @@ class Joiner {
   void BeginForParts();
   // Returns a part of a table, or null if it is not held here.
   HeldRegion* PartOf(uint32_t region) const;
-  // Returns the part below a part of a table by the region table, and 0 if there is none.
+  // Returns the region of the next lower part of the same table, by the region table. Returns 0 for the lowest part.
   uint32_t LowerPartOf(const HeldRegion& region) const;
   // Returns whether deletes have left the region small.
   bool IsShrunk(const HeldRegion& region) const;

@@ -51,7 +51,7 @@ class Compactor {
   const Counters& counters() const { return counters_; }
 
  private:
-  // What is known of a region. Nothing is known of most.
+  // What the compactor remembers of a region after a pass, or while a put waits for one.
   struct Note {
     uint64_t wanted = 0;                   // A put of this size waits.
     uint64_t refused = UINT64_MAX;         // Passes did not make room for this size...
@@ -61,9 +61,9 @@ class Compactor {
 
   static bool MayCompact(const HeldRegion& region);
   void Begin();
-  // Returns a region for which a put waits; 0 if there is none.
+  // Returns a region for which a put waits. Returns 0 if no put waits.
   uint32_t NextWanted() const;
-  // Returns the region that a pass in the background is worth most for; 0 if there is none.
+  // Returns the region with the most scattered free space. Returns 0 if no region is worth a pass in the background.
   uint32_t NextInBackground() const;
   Task<bool> Run();
   // Compacts a region, for a put or in the background.

@@ -137,7 +137,7 @@ std::vector<Evictor::Victims> Evictor::ChooseInTable(const HeldRegion& region, s
     const bool counts = pair.outside || !lacks_extents;
     if (counts && range.Has(HashKey(pair.key))) Consider(eviction, pair.key, pair.expiry, time, &candidates);
   };
-  // What was damaged in memory is passed over.
+  // Slots and buckets that were damaged in memory give no candidates.
   if (lacks_extents) {
     for (int i = 0; i < kSampledIfNone && (i < kSampledLeaves || candidates.keys.empty()); ++i) {
       uint32_t at = static_cast<uint32_t>(random_.Below(table.geometry().units));

@@ -192,7 +192,7 @@ TEST_F(EvictorTest, ColdRegionsAreEmptied) {
   EXPECT_EQ(tree(5)->keys(), 0u);
 }
 
-// Of several regions that nobody uses, one is emptied after the other. If each lost some pairs, none could be joined.
+// Regions that nobody uses are emptied one at a time. If each lost some pairs, none could be joined.
 TEST_F(EvictorTest, OneColdRegionIsEmptiedAfterTheOther) {
   const int end = FillTwo();
   for (const uint32_t region : {3, 4, 6, 7}) {
