@@ -26,6 +26,10 @@ inline constexpr uint64_t kHashMagic = 0x314853414846504c;  // "LPFHASH1" in mem
 inline constexpr uint64_t kHashHeaderOffset = kRegionHeaderBytes;
 inline constexpr uint64_t kUnitsOffset = kHashHeaderOffset + 4096;
 
+// Returns what requests to a part of a table name. It is not the root of a meganode (RootOf), so that a worker can tell
+// which of the two a client takes a region for.
+constexpr Pointer HashRootOf(uint32_t region) { return Pointer(region, kUnitsOffset); }
+
 // Gives a part of the hash space, by KeyHash::position. Both ends are inclusive.
 struct HashRange {
   uint32_t first = 0;

@@ -56,7 +56,8 @@ T* As(std::string* message) {
 
 // Corrects the fields that would be refused, depending on the kind of message.
 void MakeRight(std::string* message, MessageKind kind, uint8_t region) {
-  const Pointer root = RootOf(kTree + region % 5);
+  const uint32_t id = kTree + region % 5;
+  const Pointer root = region & 128 ? HashRootOf(id) : RootOf(id);
   switch (kind) {
     case MessageKind::kSearch:
     case MessageKind::kGet:
@@ -290,7 +291,7 @@ class Fuzzed {
       table->regions[id] = {{"server-0", 0}, 1};
     }
     table->regions[kElsewhere] = {{"server-2", 0}, 1};
-    table->next_region = 10;
+    table->ids.next = 10;
     if (how_ & 16) table->root = how_ & 32 ? kElsewhere : kRoutes;
     table->tables["slots"] = {0, {{0, kSlots}}};
     table->tables["buckets"] = {512, {{0, kBuckets}}};

@@ -22,6 +22,7 @@ struct TestClusterOptions {
   std::vector<size_t> inline_max = {kInlineMaxDefault};
   MigratorOptions migrator;
   EvictionRules evictions;
+  uint32_t region_ids = Pointer::kRegionMax;  // The highest region id.
   Evictor::Options evictor;
   SplitterOptions split;
   RebalancerOptions balance;
@@ -70,6 +71,7 @@ class TestCluster {
     state.shape = shape;
     state.durability = options.logs.durability;
     state.table.evictions = options.evictions;
+    state.table.ids.max = options.region_ids;
     if (state.durability != Durability::kNone) state.table_lease_ns = options.table_lease_ns;
     for (int i = 0; i < options.servers; ++i) {
       state.servers.push_back({fmt::format("server-{}", i),

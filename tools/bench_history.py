@@ -6,8 +6,8 @@ takes some time of its core. The cluster that comes up first gets other memory t
 was tried (a build against a copy of itself). Both are therefore brought up again for each round, in turns first. The figure
 is the median of their ratios. A ratio of 1.02 means that this build is 2 % faster.
 
-  git worktree add ../before COMMIT && (cd ../before && ./bazelw build --config=opt //tools:cell_bench //cell/cmd:cell_server)
-  mkdir /tmp/before && cp ../before/bazel-bin/tools/cell_bench ../before/bazel-bin/cell/cmd/cell_server /tmp/before
+  git worktree add ../before COMMIT && (cd ../before && ./bazelw build --config=opt //tools:cell_bench //tools:cellctl //cell/cmd:cell_server)
+  mkdir /tmp/before && cp ../before/bazel-bin/tools/{cell_bench,cellctl} ../before/bazel-bin/cell/cmd/cell_server /tmp/before
   ./bazelw run --config=opt //tools:bench_history -- --against /tmp/before --name COMMIT
 
 With --record DIR it appends a row to DIR/history.csv and draws DIR/history.svg. Leave the machine alone meanwhile.
@@ -45,12 +45,12 @@ class Build:
         self.name = name
         self.directory = directory
         self.bench_path = programs / "cell_bench" if programs else Path(cluster.binary("tools/cell_bench"))
-        before = cluster.SERVER_PROGRAM
-        cluster.SERVER_PROGRAM = str(programs / "cell_server") if programs else None
+        before = cluster.PROGRAMS
+        cluster.PROGRAMS = programs
         try:
             self.processes = cluster.up(directory, **SHAPE)
         finally:
-            cluster.SERVER_PROGRAM = before
+            cluster.PROGRAMS = before
         for process in self.processes:
             subprocess.run(["taskset", "-acp", "0", str(process.pid)], stdout=subprocess.DEVNULL, check=True)
 

@@ -12,7 +12,7 @@ namespace {
 int List(Client* client, const CtlFlags& flags) {
   const Client::EvictionInfo rules = client->Evictions();
   nlohmann::json list = nlohmann::json::array();
-  for (const auto& [prefix, rule] : rules.by_prefix) list.push_back({{"prefix", EscapeText(prefix)}, {"rule", rule}});
+  for (const auto& [prefix, rule] : rules.by_prefix) list.push_back({{"prefix", BytesAsJson(prefix)}, {"rule", rule}});
   for (const auto& [table, rule] : rules.by_table) list.push_back({{"table", table}, {"rule", rule}});
   if (flags.json()) {
     fmt::print("{}\n", JsonText(list));

@@ -70,10 +70,10 @@ struct ServerSum {
       wrong.push_back(fmt::format("the logs of {} regions have failed: these regions accept no writes", failed_logs));
     }
     if (fill_up > 0) {
-      wrong.push_back(fmt::format("{} nearly full and could not be split: region {} is {:.0f} % full{}",
-                                  fill_up == 1 ? "1 region is" : fmt::format("{} regions are", fill_up), fullest,
-                                  100 * fullest_fill,
-                                  evicted == 0 ? "" : fmt::format(" (it evicts: {} pairs so far)", evicted)));
+      wrong.push_back(fmt::format(
+          "{} nearly full and could not be split: region {} is {:.0f} % full{}",
+          fill_up == 1 ? "1 region is" : fmt::format("{} regions are", fill_up), fullest, 100 * fullest_fill,
+          evicted == 0 ? "" : fmt::format(" (the server has evicted {} pairs so far)", evicted)));
     }
     if (regions >= regions_max) wrong.push_back("it holds its maximum number of regions (--regions-max)");
     return fmt::format("{}", fmt::join(wrong, "; "));

@@ -93,10 +93,14 @@ Reached RunToEnd(const RangeCall& call, const KeyRange& range, Progress* progres
 
 // Reports that the command has stopped before the end of the range.
 int FailAt(const Reached& reached, std::string_view done) {
-  if (interrupted == 0) return Fail(reached.status);
-  return Fail(
-      absl::CancelledError(fmt::format("interrupted: {} pairs below {} were {}; run the command again for the rest",
-                                       reached.pairs, EscapeText(reached.key), done)));
+  const std::string how_far =
+      fmt::format("{} pairs{} were {}{}", reached.pairs, reached.key.empty() ? "" : " below " + EscapeText(reached.key),
+                  done, reached.all ? "" : ", or more: an answer was lost");
+  if (interrupted != 0) {
+    return Fail(absl::CancelledError(fmt::format("interrupted: {}; run the command again for the rest", how_far)));
+  }
+  return Fail(absl::Status(reached.status.code(),
+                           fmt::format("{}; in all, {}", std::string(reached.status.message()), how_far)));
 }
 
 // Asks whether everything from a key on may be deleted. Only the word yes is a yes.

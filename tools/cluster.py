@@ -27,8 +27,13 @@ def parse_bytes(text):
 # Files that say how a cluster is brought up.
 SETTINGS = ("up.json", "cluster.json", "durable.json", "address")
 
-# If set, servers run this program instead of the one that was built along with this one.
-SERVER_PROGRAM = None
+# If set, a directory whose cell_server and cellctl are used instead of those that were built along with this one.
+PROGRAMS = None
+
+
+def program(name):
+    """Returns the path of a program of the build that clusters run (PROGRAMS)."""
+    return str(Path(PROGRAMS) / Path(name).name) if PROGRAMS else binary(name)
 
 
 def binary(name):
@@ -224,7 +229,7 @@ def take_back(directory, names, listed_before, kept):
 
 def start_server(directory, name, flags):
     with open(directory / f"{name}.log", "ab") as log:
-        process = subprocess.Popen([SERVER_PROGRAM or binary("cell/cmd/cell_server"), "--dir", str(directory), "--name", name, *flags],
+        process = subprocess.Popen([program("cell/cmd/cell_server"), "--dir", str(directory), "--name", name, *flags],
                                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         process.log_begins = log.tell()
         return process
@@ -260,7 +265,7 @@ def wait_until_it_answers(directory, names, processes, seconds):
     deadline = time.monotonic() + seconds
     while True:
         check_they_run(directory, names, processes)
-        answer = subprocess.run([binary("tools/cellctl"), "--cluster", address_of(directory), "status"],
+        answer = subprocess.run([program("tools/cellctl"), "--cluster", address_of(directory), "status"],
                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
         if answer.returncode == 0:
             return

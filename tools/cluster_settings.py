@@ -67,7 +67,7 @@ def regions_within(memory, settings):
     workers, region = settings["workers"], settings["meganode_bytes"] + settings["extents_bytes"]
     if memory < workers * region:
         of = f"each of the {workers} workers" if workers > 1 else "a server"
-        mb = lambda size: f"{-(-size // 2**20)} MB"
+        mb = lambda size: f"{-(-size // 2**20)} MB" if size % 2**20 == 0 else f"{-(-size // 2**10)} KB"
         raise ClusterError(f"--memory-max must be at least {mb(workers * region)}: {of} holds at least one region, of {mb(region)} "
                            "(--meganode-bytes, --extents-bytes)")
     return memory // (workers * region)

@@ -2,7 +2,7 @@
 
 Every figure is a ratio within this run, or is given with what it was compared with; builds, and loads with and without
 deletes, run in turns, each in a cluster of its own. With --against it also compares puts with an older build, in a directory
-with its cell_server and cell_bench (bench_history.py says how to make one). Needs about 4 GB of memory and two cores that
+with its cell_server, cell_bench and cellctl (bench_history.py says how to make one). Needs about 4 GB of memory and two cores that
 nobody else uses: the server is on the first, clients are on the second.
 """
 
@@ -33,12 +33,12 @@ class Store:
     def __init__(self, directory, programs=None, **options):
         self.directory = directory
         self.bench_path = programs / "cell_bench" if programs else Path(cluster.binary("tools/cell_bench"))
-        before = cluster.SERVER_PROGRAM
-        cluster.SERVER_PROGRAM = str(programs / "cell_server") if programs else None
+        before = cluster.PROGRAMS
+        cluster.PROGRAMS = programs
         try:
             self.processes = cluster.up(directory, **{"durability": "none", **options})
         finally:
-            cluster.SERVER_PROGRAM = before
+            cluster.PROGRAMS = before
         for process in self.processes:
             subprocess.run(["taskset", "-acp", "0", str(process.pid)], stdout=subprocess.DEVNULL, check=True)
 

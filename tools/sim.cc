@@ -78,6 +78,7 @@ nlohmann::json ToJson(const SimulationReport& report) {
       {"evicted", report.evicted},
       {"moved_extents", report.moved_extents},
       {"moves", report.moves},
+      {"ids_around", report.ids_around},
       {"recovered", report.recovered},
       {"table_splits", report.table_splits},
       {"table_joins", report.table_joins},
@@ -312,8 +313,8 @@ class Runs {
         "cleared, {} expired pairs removed, {} evicted, {} extents moved\n",
         sum("splits"), sum("table_splits"), sum("joins"), sum("table_joins"), sum("roots_removed"), sum("cleared"),
         sum("expired"), sum("evicted"), sum("moved_extents"));
-    fmt::print("  {} migrations, {} regions recovered, {} checkpoints\n", sum("moves"), sum("recovered"),
-               sum("checkpoints"));
+    fmt::print("  {} migrations, {} regions recovered, {} checkpoints; {} clusters used ids of regions again\n",
+               sum("moves"), sum("recovered"), sum("checkpoints"), sum("ids_around"));
     fmt::print("  {} operations checked in the histories of their keys ({} histories undecided); {} seeds run twice\n",
                sum("checked"), sum("gave_up"), twice_);
     if (flags_.summary.empty()) return;

@@ -66,7 +66,10 @@ enum class Mutant {
   kExpiredBeforePut,      // A pair that has expired is deleted although a put of its key is logged and not yet applied.
   kEvictsAll,             // A pair is evicted that no rule allows to be evicted.
   kMovedFromLeaf,         // A leaf keeps pointing at an extent that was moved, and is freed.
-  kCompactsFrozen,        // Extents are moved while a region is frozen, and its last pages are read for a migration.
+  kRootUnchecked,     // A part of a table serves a request for a meganode, and a meganode one for a part of a table.
+  kEpochsBeginAgain,  // A region begins at epoch 1 although earlier ones have had its id.
+  kGoneById,          // A region counts as not gone if a later one has its id.
+  kCompactsFrozen,    // Extents are moved while a region is frozen, and its last pages are read for a migration.
 };
 
 struct MutantName {
@@ -125,6 +128,9 @@ inline constexpr std::array kMutantNames = {
     MutantName{Mutant::kExpiredBeforePut, "expired-before-put", false},
     MutantName{Mutant::kEvictsAll, "evicts-all", false},
     MutantName{Mutant::kMovedFromLeaf, "moved-from-leaf", false},
+    MutantName{Mutant::kRootUnchecked, "root-unchecked", false},
+    MutantName{Mutant::kEpochsBeginAgain, "epochs-begin-again", false},
+    MutantName{Mutant::kGoneById, "gone-by-id", false},
     MutantName{Mutant::kCompactsFrozen, "compacts-frozen", false},
 };
 

@@ -11,11 +11,6 @@
 #include "nlohmann/json.hpp"
 
 namespace cell {
-namespace {
-
-constexpr uint64_t kEpochEnd = UINT32_MAX;  // Epochs in logs have 32 bits.
-
-}  // namespace
 
 size_t RegionTable::CountOf(const WorkerId& worker) const {
   return static_cast<size_t>(
@@ -23,9 +18,25 @@ size_t RegionTable::CountOf(const WorkerId& worker) const {
 }
 
 absl::StatusOr<uint32_t> RegionTable::Add(const WorkerId& owner, std::optional<uint32_t> split_parent) {
-  if (next_region > Pointer::kRegionMax) return absl::ResourceExhaustedError("all region ids have been used");
-  regions[next_region] = {owner, 1, split_parent};
-  return next_region++;
+  ASSIGN_OR_RETURN(const uint32_t region, ids.Take([this](uint32_t id) { return regions.contains(id); }));
+  regions[region] = {owner, ids.epoch, split_parent, /*recovering=*/false, ids.epoch};
+  return region;
+}
+
+void RegionTable::Erase(uint32_t region) {
+  const auto it = regions.find(region);
+  if (it == regions.end()) return;
+  ids.GiveBack(region, it->second.epoch);
+  regions.erase(it);
+}
+
+void RegionTable::EraseIf(const std::function<bool(uint32_t, const Entry&)>& condition) {
+  for (auto it = regions.begin(); it != regions.end();) {
+    const uint32_t region = it->first;
+    const bool erase = condition(region, it->second);
+    ++it;
+    if (erase) Erase(region);
+  }
 }
 
 void RegionTable::Joined(uint32_t region) {
@@ -46,7 +57,7 @@ absl::Status RegionTable::Move(uint32_t region, uint64_t epoch, const WorkerId& 
     return status;
   }
   const auto it = regions.find(region);
-  if (it->second.epoch + 1 >= kEpochEnd) {
+  if (it->second.epoch + 1 >= RegionIds::kEpochEnd) {
     return absl::ResourceExhaustedError(fmt::format("region {} has used all its epochs", region));
   }
   it->second.owner = to;
@@ -63,8 +74,7 @@ absl::Status RegionTable::Claim(uint32_t region, uint64_t epoch, const WorkerId&
 absl::Status RegionTable::Recovered(uint32_t region, uint64_t epoch, const std::map<uint32_t, uint32_t>& cuts) {
   RETURN_IF_ERROR(CheckEpoch(region, epoch));
   regions.at(region).recovering = false;
-  std::erase_if(regions,
-                [&](const auto& one) { return one.second.split_parent == region && !cuts.contains(one.first); });
+  EraseIf([&](uint32_t child, const Entry& entry) { return entry.split_parent == region && !cuts.contains(child); });
   const bool of_table = TableOf(region) != tables.end();
   for (auto& [made, entry] : regions) {
     if (entry.split_parent != region) continue;
@@ -82,7 +92,7 @@ absl::Status RegionTable::CheckNotSplit(uint32_t region) const {
 }
 
 absl::Status RegionTable::Join(uint32_t left, uint64_t left_epoch, uint32_t right, uint64_t right_epoch) {
-  if (!regions.contains(right)) return absl::OkStatus();
+  if (IsGone(right, right_epoch)) return absl::OkStatus();
   RETURN_IF_ERROR(CheckEpoch(left, left_epoch));
   RETURN_IF_ERROR(CheckEpoch(right, right_epoch));
   RETURN_IF_ERROR(CheckNotSplit(left));
@@ -100,7 +110,7 @@ absl::Status RegionTable::Join(uint32_t left, uint64_t left_epoch, uint32_t righ
 }
 
 absl::Status RegionTable::LowerRoot(uint32_t from, uint64_t epoch, uint32_t child) {
-  if (!regions.contains(from)) return absl::OkStatus();
+  if (IsGone(from, epoch)) return absl::OkStatus();
   RETURN_IF_ERROR(CheckEpoch(from, epoch));
   RETURN_IF_ERROR(CheckNotSplit(from));
   RETURN_IF_ERROR(SetRoot(from, child));
@@ -126,7 +136,7 @@ absl::Status RegionTable::Remove(uint32_t region) {
   if (TableOf(region) != tables.end()) {
     return absl::FailedPreconditionError(fmt::format("region {} is part of a Pilaf table", region));
   }
-  regions.erase(region);
+  Erase(region);
   return absl::OkStatus();
 }
 
@@ -157,8 +167,8 @@ absl::Status RegionTable::DropTable(const std::string& name) {
   const auto it = tables.find(name);
   if (it == tables.end()) return absl::NotFoundError(fmt::format("there is no table {}", ForMessage(name)));
   for (const auto& [first, region] : it->second.parts) {
-    std::erase_if(regions, [region = region](const auto& one) { return one.second.split_parent == region; });
-    regions.erase(region);
+    EraseIf([region = region](uint32_t, const Entry& entry) { return entry.split_parent == region; });
+    Erase(region);
   }
   evictions.SetTable(name, std::nullopt);
   tables.erase(it);
@@ -199,13 +209,18 @@ void RegionTable::Made(const std::string& id) {
 bool RegionTable::WasMade(const std::string& id) const { return std::find(made.begin(), made.end(), id) != made.end(); }
 
 std::string RegionTable::ToJson() const {
-  nlohmann::json json = {{"version", version}, {"next_region", next_region}, {"root", root}};
+  nlohmann::json json = {{"version", version}, {"next_region", ids.next}, {"root", root}};
+  json["ids"] = {{"epoch", ids.epoch}, {"removed_epoch", ids.removed_epoch}};
+  if (ids.around) json["ids"]["around"] = true;
+  if (!ids.resting.empty()) json["ids"]["resting"] = ids.resting;
+  if (ids.max != Pointer::kRegionMax) json["ids"]["max"] = ids.max;
   json["regions"] = nlohmann::json::array();
   for (const auto& [region, entry] : regions) {
     nlohmann::json one = {
         {"region", region}, {"server", entry.owner.server}, {"worker", entry.owner.worker}, {"epoch", entry.epoch}};
     if (entry.split_parent.has_value()) one["made_for"] = *entry.split_parent;
     if (entry.recovering) one["recovering"] = true;
+    if (entry.first_epoch != 1) one["first_epoch"] = entry.first_epoch;
     json["regions"].push_back(std::move(one));
   }
   for (const auto& [name, table] : tables) {
@@ -231,6 +246,57 @@ constexpr uint32_t kWorkerMax = 1024;  // Per server.
 
 absl::Status Bad(const std::string& what) { return absl::InvalidArgumentError(what); }
 
+constexpr uint64_t kVersionMax = UINT64_MAX / 2;  // No cluster changes its table so often.
+
+// Tables of releases that did not use ids again do not say which epochs removed regions had. No region had more.
+constexpr uint64_t kEpochsOfOldTables = uint64_t{1} << 24;
+
+absl::Status ParseIds(JsonView json, RegionIds* ids) {
+  ASSIGN_OR_RETURN(ids->next, json.Get<uint32_t>("next_region"));
+  ids->removed_epoch = kEpochsOfOldTables;
+  const JsonView more = json["ids"];
+  if (more.there()) {
+    if (!more.is_object()) return Bad("\"ids\" is not an object");
+    ASSIGN_OR_RETURN(ids->epoch, more.Get<uint64_t>("epoch"));
+    ASSIGN_OR_RETURN(ids->removed_epoch, more.Get<uint64_t>("removed_epoch"));
+    ASSIGN_OR_RETURN(ids->around, more.Get<bool>("around", false));
+    ASSIGN_OR_RETURN(ids->max, more.Get<uint32_t>("max", Pointer::kRegionMax));
+    if (more["resting"].there() && !more["resting"].is_array()) return Bad("\"resting\" is not a list");
+    for (const JsonView one : more["resting"].elements()) {
+      const std::optional<uint32_t> region = one.As<uint32_t>();
+      if (!region.has_value() || *region == 0 || *region > ids->max) {
+        return Bad("\"resting\" contains something that is not a region");
+      }
+      ids->resting.push_back(*region);
+    }
+    std::sort(ids->resting.begin(), ids->resting.end());
+  } else if (ids->next == Pointer::kRegionMax + 1) {  // All ids had been used.
+    ids->next = 1;
+    ids->around = true;
+    ids->epoch = ids->removed_epoch + 1;
+  }
+  if (ids->max == 0 || ids->max > Pointer::kRegionMax) return Bad("the highest region id is out of range");
+  if (ids->next == 0 || ids->next > ids->max) return Bad("next_region is out of range");
+  if (ids->epoch == 0 || ids->epoch >= RegionIds::kEpochEnd || ids->removed_epoch + 1 >= RegionIds::kEpochEnd) {
+    return Bad("an epoch of \"ids\" is out of range");
+  }
+  return absl::OkStatus();
+}
+
+// Whoever follows split parents must come to an end.
+absl::Status CheckSplitParents(const RegionTable& table) {
+  for (const auto& [region, entry] : table.regions) {
+    size_t steps = 0;
+    const RegionTable::Entry* at = &entry;
+    while (at != nullptr && at->split_parent.value_or(0) != 0 && steps <= table.regions.size()) {
+      at = table.Find(*at->split_parent);
+      ++steps;
+    }
+    if (steps > table.regions.size()) return Bad(fmt::format("region {} is its own split parent", region));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ParseRegion(JsonView one, RegionTable* table) {
   RegionTable::Entry entry;
   ASSIGN_OR_RETURN(const auto region, one.Get<uint32_t>("region"));
@@ -238,16 +304,23 @@ absl::Status ParseRegion(JsonView one, RegionTable* table) {
   ASSIGN_OR_RETURN(entry.owner.worker, one.Get<uint32_t>("worker"));
   ASSIGN_OR_RETURN(entry.epoch, one.Get<uint64_t>("epoch"));
   ASSIGN_OR_RETURN(entry.recovering, one.Get<bool>("recovering", false));
+  ASSIGN_OR_RETURN(entry.first_epoch, one.Get<uint64_t>("first_epoch", 1));
   if (one["made_for"].there()) {
     ASSIGN_OR_RETURN(entry.split_parent, one.Get<uint32_t>("made_for"));
   }
   if (entry.owner.server.empty() || entry.owner.worker > kWorkerMax) {
     return Bad(fmt::format("region {} has an invalid owner", region));
   }
-  if (entry.epoch == 0 || entry.epoch >= kEpochEnd) return Bad(fmt::format("region {} has an invalid epoch", region));
-  // A split parent is always older than its child, so there are no cycles.
-  if (entry.split_parent.value_or(0) >= region) return Bad(fmt::format("region {} has a newer split parent", region));
-  if (region >= table->next_region || !table->regions.emplace(region, std::move(entry)).second) {
+  if (entry.epoch == 0 || entry.epoch >= RegionIds::kEpochEnd)
+    return Bad(fmt::format("region {} has an invalid epoch", region));
+  if (entry.first_epoch == 0 || entry.first_epoch > entry.epoch) {
+    return Bad(fmt::format("region {} has an invalid first epoch", region));
+  }
+  if (entry.split_parent.value_or(0) != 0 && !table->ids.Given(*entry.split_parent)) {
+    return Bad(fmt::format("region {} has a split parent that is out of range", region));
+  }
+  if (region == 0 || region > table->ids.max || !table->ids.Given(region) ||
+      !table->regions.emplace(region, std::move(entry)).second) {
     return Bad(fmt::format("region {} is out of range or listed twice", region));
   }
   return absl::OkStatus();
@@ -309,13 +382,12 @@ absl::Status ParseEvictionRule(JsonView one, EvictionRules* rules) {
 
 absl::Status ParseTable(JsonView json, RegionTable* table) {
   ASSIGN_OR_RETURN(table->version, json.Get<uint64_t>("version"));
-  ASSIGN_OR_RETURN(table->next_region, json.Get<uint32_t>("next_region"));
+  RETURN_IF_ERROR(ParseIds(json, &table->ids));
   ASSIGN_OR_RETURN(table->root, json.Get<uint32_t>("root"));
-  if (table->version == UINT64_MAX) return Bad("its version is out of range");
-  if (table->next_region == 0 || table->next_region > Pointer::kRegionMax + 1)
-    return Bad("next_region is out of range");
+  if (table->version > kVersionMax) return Bad("its version is out of range");
   if (!json["regions"].is_array()) return Bad("it has no list of regions");
   for (const JsonView one : json["regions"].elements()) RETURN_IF_ERROR(ParseRegion(one, table));
+  RETURN_IF_ERROR(CheckSplitParents(*table));
   if (table->root != 0 && table->Find(table->root) == nullptr) return Bad("the root's region is not listed");
   // The root would be removed together with its split parent, and the remaining table could not be parsed.
   if (table->root != 0 && table->Find(table->root)->split_parent.has_value()) return Bad("the root is incomplete");

@@ -1,7 +1,7 @@
 // RegionTable says which worker holds which region, and where the root of the tree is. Pure: no I/O.
 //
-// All members of a cluster agree on it. A Membership stores it and changes it atomically. Region ids are never reused.
-// A region's epoch grows with each change of its owner, and also if its owner claims it again or takes it back.
+// All members of a cluster agree on it. A Membership stores it and changes it atomically. A region's epoch grows with
+// each change of its owner, and also if its owner claims it again or takes it back. Ids are used again (RegionIds).
 //
 // The root is a hint that is always usable: any meganode that was the root is still the first of its tier, and right
 // links lead from it to every key.
@@ -10,6 +10,7 @@
 #include <compare>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -19,7 +20,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "cell/base/mutant.h"
 #include "cell/cluster/eviction_rules.h"
+#include "cell/cluster/region_ids.h"
 #include "cell/layout/pointer.h"
 
 namespace cell {
@@ -41,6 +44,7 @@ struct RegionTable {
     std::optional<uint32_t> split_parent = {};
     // The owner is recovering it from a log, and does not serve it yet.
     bool recovering = false;
+    uint64_t first_epoch = 1;  // Its epoch when it was added.
     bool operator==(const Entry&) const = default;
   };
 
@@ -56,7 +60,7 @@ struct RegionTable {
   };
 
   uint64_t version = 0;  // Counts changes.
-  uint32_t next_region = 1;
+  RegionIds ids;
   uint32_t root = 0;  // The region whose meganode is the root of the tree; 0: none yet.
   std::map<uint32_t, Entry> regions;
   std::map<std::string, HashParts, std::less<>> tables;  // Keyed by name.
@@ -68,6 +72,11 @@ struct RegionTable {
     const auto it = regions.find(region);
     return it == regions.end() ? nullptr : &it->second;
   }
+  // Returns whether the region that has had this epoch has been removed. There may be another one with its id.
+  bool IsGone(uint32_t region, uint64_t epoch) const {
+    const Entry* const entry = Find(region);
+    return entry == nullptr || (entry->first_epoch > epoch && !Mutated(Mutant::kGoneById));
+  }
   size_t CountOf(const WorkerId& worker) const;
   // Returns Aborted unless the region is in the table with this epoch.
   absl::Status CheckEpoch(uint32_t region, uint64_t epoch) const;
@@ -76,7 +85,7 @@ struct RegionTable {
 
   // Changes. An error leaves the table unchanged.
 
-  // Adds a region that `owner` holds and returns its id. Returns ResourceExhausted if all ids are used.
+  // Adds a region that `owner` holds and returns its id. Returns ResourceExhausted if all ids are in use.
   absl::StatusOr<uint32_t> Add(const WorkerId& owner, std::optional<uint32_t> split_parent = {});
   // Marks a region as part of the tree.
   void Joined(uint32_t region);
@@ -105,6 +114,8 @@ struct RegionTable {
   // Changes the root. Returns Aborted if the root is not `from` any more.
   absl::Status SetRoot(uint32_t from, uint32_t to);
   absl::Status Remove(uint32_t region);
+  // Removes all regions that meet a condition, whatever they are used for.
+  void EraseIf(const std::function<bool(uint32_t region, const Entry& entry)>& condition);
 
   // Checks a table's name: 1 to kTableNameMax letters, digits, '-', '_', '.'.
   static constexpr size_t kTableNameMax = 64;
@@ -134,6 +145,9 @@ struct RegionTable {
   static absl::StatusOr<RegionTable> Parse(const std::string& json);
 
   bool operator==(const RegionTable&) const = default;
+
+ private:
+  void Erase(uint32_t region);
 };
 
 }  // namespace cell

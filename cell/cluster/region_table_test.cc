@@ -7,7 +7,7 @@
 namespace cell {
 namespace {
 
-TEST(RegionTable, HandsOutEachIdOnce) {
+TEST(RegionTable, HandsOutEachIdOnceUntilAllHaveBeenUsed) {
   RegionTable table;
   EXPECT_EQ(*table.Add({"a", 0}), 1u);
   EXPECT_EQ(*table.Add({"b", 1}), 2u);
@@ -16,9 +16,38 @@ TEST(RegionTable, HandsOutEachIdOnce) {
   EXPECT_EQ(table.Find(2), nullptr);
   EXPECT_EQ(table.CountOf({"b", 1}), 1u);
   EXPECT_EQ(table.CountOf({"b", 0}), 0u);
-  table.next_region = Pointer::kRegionMax;
-  EXPECT_TRUE(table.Add({"a", 0}).ok());
+  table.ids.next = Pointer::kRegionMax;
+  EXPECT_EQ(*table.Add({"a", 0}), Pointer::kRegionMax);
+  EXPECT_EQ(*table.Add({"a", 0}), 2u);  // Region 1 is still there.
+}
+
+TEST(RegionTable, ARegionWithTheIdOfAnEarlierOneHasHigherEpochs) {
+  RegionTable table;
+  table.ids.max = 4;
+  for (int i = 0; i < 4; ++i) ASSERT_TRUE(table.Add({"a", 0}).ok());
   EXPECT_EQ(table.Add({"a", 0}).status().code(), absl::StatusCode::kResourceExhausted);
+  for (uint64_t epoch = 1; epoch <= 5; ++epoch) ASSERT_TRUE(table.Move(3, epoch, {"b", 0}).ok());
+  EXPECT_FALSE(table.IsGone(3, 6));
+  ASSERT_TRUE(table.Remove(3).ok());
+  EXPECT_TRUE(table.IsGone(3, 6));
+  ASSERT_EQ(*table.Add({"a", 0}), 3u);
+  EXPECT_TRUE(table.IsGone(3, 6));
+  EXPECT_EQ(table.Find(3)->first_epoch, 7u);
+  EXPECT_FALSE(table.IsGone(3, 7));
+  EXPECT_EQ(*RegionTable::Parse(table.ToJson()), table);
+  // Changes that were made for the earlier one are over, and leave this one alone.
+  EXPECT_TRUE(table.Join(2, 1, 3, 6).ok());
+  EXPECT_TRUE(table.LowerRoot(3, 6, 2).ok());
+  EXPECT_EQ(table.Move(3, 6, {"b", 0}).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(table.Find(3)->owner, (WorkerId{"a", 0}));
+}
+
+TEST(RegionTable, AFormerTableKeepsItsNextIdAndGetsEpochsAboveItsOwn) {
+  const std::string former =
+      R"({"version":1,"next_region":16777216,"root":1,"regions":[{"region":1,"server":"a","worker":0,"epoch":9}]})";
+  RegionTable table = *RegionTable::Parse(former);
+  EXPECT_EQ(*table.Add({"a", 0}), 2u);
+  EXPECT_GT(table.Find(2)->epoch, 1'000'000u);
 }
 
 TEST(RegionTable, ARegionMovesOnceFromEachEpoch) {

@@ -95,9 +95,9 @@ absl::Status ApplyMemoryMax(Flags* flags) {
   const uint64_t fit = *flags->memory_max / region_bytes / flags->workers;
   if (fit == 0) {
     return absl::InvalidArgumentError(fmt::format(
-        "--memory-max must be at least {} MB: each of {} worker(s) holds at least one region, of {} MB "
+        "--memory-max must be at least {} bytes: each of {} worker(s) holds at least one region, of {} bytes "
         "(--meganode-bytes, --extents-bytes)",
-        (flags->workers * region_bytes + (1 << 20) - 1) >> 20, flags->workers, (region_bytes + (1 << 20) - 1) >> 20));
+        flags->workers * region_bytes, flags->workers, region_bytes));
   }
   flags->regions_max = static_cast<uint32_t>(std::min<uint64_t>(fit, kRegionsMax));
   return absl::OkStatus();

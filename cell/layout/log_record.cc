@@ -1,6 +1,7 @@
 #include "cell/layout/log_record.h"
 
 #include <algorithm>
+#include <cstddef>
 
 #include "cell/base/crc64.h"
 
@@ -19,16 +20,18 @@ bool SizesFit(const LogRecord& record) {
     case RecordKind::kDelete:
       return !record.key.empty() && record.value.empty();
     case RecordKind::kRoute:
-    case RecordKind::kCut:
       return record.value.size() == sizeof(Pointer);
+    case RecordKind::kCut:
+      return record.value.size() == sizeof(CutValue) || record.value.size() == sizeof(Pointer);
     case RecordKind::kEnd:
       return record.value.size() == sizeof(CheckpointEnd);
     case RecordKind::kHashRange:
       return record.value.size() == sizeof(HashRangeValue);
     case RecordKind::kHashCut:
-      return record.value.size() == sizeof(HashCutValue);
+      return record.value.size() == sizeof(HashCutValue) || record.value.size() == offsetof(HashCutValue, epoch);
     case RecordKind::kHashJoin:
-      return record.key.empty() && record.value.size() == sizeof(HashJoinValue);
+      return record.key.empty() &&
+             (record.value.size() == sizeof(HashJoinValue) || record.value.size() == offsetof(HashJoinValue, epoch));
     case RecordKind::kPutExpiring:
       return false;  // ReadRecord makes a kPut of it if its expiry is there.
     case RecordKind::kMarker:

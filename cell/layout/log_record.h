@@ -10,7 +10,7 @@
 //   kPut          key, value
 //   kDelete       key, -
 //   kRoute        key, Pointer               the child from `key` on
-//   kCut          key, Pointer               the meganode ends at `key` now; the pointer names its new neighbour
+//   kCut          key, CutValue              the meganode ends at `key` now
 //   kEnd          -, CheckpointEnd           last record of a checkpoint: it is complete
 //   kHashRange    -, HashRangeValue          like kRange, for a region that is part of a Pilaf table
 //   kHashCut      -, HashCutValue            like kCut, for a region that is part of a Pilaf table
@@ -23,8 +23,8 @@
 //   kPutExpiring  key, Expiry and value      like kPut, for a pair with an expiry
 //
 // The first record of a file keeps its frame and the fields of SegmentBegin in every format, so that a release
-// recognizes the files of a later one. Format 2 added kMarker, format 3 kJoin and kClear, and format 4
-// kPutExpiring and kHashJoin.
+// recognizes the files of a later one. Format 2 added kMarker, format 3 kJoin and kClear, format 4 kPutExpiring and
+// kHashJoin, and format 5 the epochs of the other region in cuts and joins.
 //
 // Replaying a record twice is safe. The effect of all records except kBegin and the ranges depends only on the last
 // record of each key, on the cuts and clears before it and on the last cut or join, so records may be applied to a
@@ -35,7 +35,9 @@
 // count.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -85,7 +87,7 @@ struct SegmentBegin {
   uint32_t format;
   uint32_t region;
 };
-inline constexpr uint32_t kLogFormat = 4;     // The format that is written.
+inline constexpr uint32_t kLogFormat = 5;     // The format that is written.
 inline constexpr uint32_t kLogFormatMin = 1;  // The oldest format that can be read.
 
 struct RangeValue {
@@ -97,13 +99,25 @@ struct RangeValue {
 };
 static_assert(sizeof(RangeValue) == 16);
 
+// Region ids are used again, so cuts and joins say at which epoch the other region was. Before format 5 they did not:
+// their values end before that, or it is 0.
+
+// Names the new right neighbour.
+struct CutValue {
+  Pointer right;
+  uint32_t epoch;
+  uint32_t reserved;
+};
+static_assert(sizeof(CutValue) == 16);
+
 // Says which region was joined, and where the meganode ends then. The high key follows.
 struct JoinValue {
   Pointer right;
   uint32_t region;
   uint32_t high_key_bytes;
+  uint32_t epoch;
   uint8_t has_high;
-  uint8_t reserved[7];
+  uint8_t reserved[3];
 };
 static_assert(sizeof(JoinValue) == 24);
 
@@ -116,11 +130,13 @@ struct HashRangeValue {
 struct HashCutValue {
   uint32_t first;   // Keys from this hash position on...
   uint32_t region;  // ...are in this region.
+  uint32_t epoch;
 };
 
 struct HashJoinValue {
   uint32_t region;  // The region that was joined.
   uint32_t last;    // The last hash position that it had.
+  uint32_t epoch;
 };
 
 struct CheckpointEnd {
@@ -147,6 +163,13 @@ struct LogRecord {
   size_t bytes() const { return RecordBytes(key.size(), ExpiryBytes(expiry) + value.size()); }
   // Returns the pointer of a kRoute or kCut record.
   Pointer pointer() const { return Load<Pointer>(AsBytes(value).data()); }
+  // Returns a value of fixed size. Fields that it does not have, because its format is older, are 0.
+  template <typename T>
+  T ValueAs() const {
+    T fixed{};
+    std::memcpy(&fixed, value.data(), std::min(sizeof(fixed), value.size()));
+    return fixed;
+  }
 };
 
 // Identifies a record's log and its position there.

@@ -27,7 +27,7 @@
 
 namespace cell {
 
-inline constexpr uint16_t kWireVersion = 7;  // 7: layout version 3; expiries.
+inline constexpr uint16_t kWireVersion = 8;  // 8: requests to tables name HashRootOf.
 
 // Limits the values in replies to gets and scans. Larger values are fetched by separate messages.
 inline constexpr size_t kInlineValueBytesMax = 4096;

@@ -24,22 +24,41 @@ std::optional<uint32_t> FenceOf(const std::string& name) {
   return epoch;
 }
 
+struct Named {
+  uint64_t sequence;
+  uint32_t epoch;
+};
+// Returns what the name of a file of this kind says.
+std::optional<Named> ParseName(const std::string& name, const char* kind) {
+  Named named{};
+  if (std::sscanf(name.c_str(), "%" SCNx64 ".%" SCNx32, &named.sequence, &named.epoch) != 2) return std::nullopt;
+  if (name != NameOf(named.sequence, named.epoch, kind)) return std::nullopt;
+  return named;
+}
+
 std::optional<LogPart> PartOf(const std::string& name) {
-  LogPart part{LogPart::Kind::kSegment, 0, 0, name};
-  if (std::sscanf(name.c_str(), "%" SCNx64 ".%" SCNx32, &part.sequence, &part.epoch) != 2) return std::nullopt;
-  if (name == NameOf(part.sequence, part.epoch, "log")) return part;
-  part.kind = LogPart::Kind::kCheckpoint;
-  if (name == NameOf(part.sequence, part.epoch, "checkpoint")) return part;
+  if (const std::optional<Named> segment = ParseName(name, "log")) {
+    return LogPart{LogPart::Kind::kSegment, segment->sequence, segment->epoch, name};
+  }
+  if (const std::optional<Named> checkpoint = ParseName(name, "checkpoint")) {
+    return LogPart{LogPart::Kind::kCheckpoint, checkpoint->sequence, checkpoint->epoch, name};
+  }
   return std::nullopt;
 }
 
 // Returns the sequence in the name of a file that NoteEnd made.
 std::optional<uint64_t> EndOf(const std::string& name) {
-  uint64_t sequence = 0;
-  uint32_t epoch = 0;
-  if (std::sscanf(name.c_str(), "%" SCNx64 ".%" SCNx32, &sequence, &epoch) != 2) return std::nullopt;
-  if (name != NameOf(sequence, epoch, "end")) return std::nullopt;
-  return sequence;
+  const std::optional<Named> end = ParseName(name, "end");
+  return end.has_value() ? std::optional(end->sequence) : std::nullopt;
+}
+
+// Returns the epoch of a file, or 0 if it has none.
+uint32_t EpochOf(const std::string& name) {
+  if (const std::optional<uint32_t> fence = FenceOf(name)) return *fence;
+  for (const char* const kind : {"log", "checkpoint", "unfinished", "end"}) {
+    if (const std::optional<Named> named = ParseName(name, kind)) return named->epoch;
+  }
+  return 0;
 }
 
 }  // namespace
@@ -130,13 +149,8 @@ absl::StatusOr<std::unique_ptr<LogWriter>> DirectoryLogStore::Open(uint32_t regi
 absl::Status DirectoryLogStore::RemoveUnfinished(uint32_t region, uint32_t epoch, uint64_t sequence) {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, files_->List(PathOf(region)));
   for (const std::string& name : names) {
-    uint64_t its_sequence = 0;
-    uint32_t its_epoch = 0;
-    if (std::sscanf(name.c_str(), "%" SCNx64 ".%" SCNx32, &its_sequence, &its_epoch) != 2 ||
-        name != NameOf(its_sequence, its_epoch, "unfinished")) {
-      continue;
-    }
-    if (std::pair(its_epoch, its_sequence) >= std::pair(epoch, sequence)) continue;
+    const std::optional<Named> its = ParseName(name, "unfinished");
+    if (!its.has_value() || std::pair(its->epoch, its->sequence) >= std::pair(epoch, sequence)) continue;
     absl::Status removed = files_->Remove(PathOf(region) + "/" + name);
     if (!removed.ok() && !absl::IsNotFound(removed)) return removed;  // Not there: it has just got its name.
   }
@@ -174,10 +188,13 @@ absl::Status DirectoryLogStore::NoteEnd(uint32_t region, uint32_t epoch, uint64_
   return files_->SyncDirectory(PathOf(region));
 }
 
-absl::StatusOr<uint64_t> DirectoryLogStore::NotedEnd(uint32_t region) {
+absl::StatusOr<uint64_t> DirectoryLogStore::NotedEnd(uint32_t region, uint64_t first_epoch) {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, files_->List(PathOf(region)));
   uint64_t noted = 0;
-  for (const std::string& name : names) noted = std::max(noted, EndOf(name).value_or(0));
+  for (const std::string& name : names) {
+    const std::optional<Named> end = ParseName(name, "end");
+    if (end.has_value() && end->epoch >= first_epoch) noted = std::max(noted, end->sequence);
+  }
   return noted;
 }
 
@@ -224,12 +241,26 @@ absl::Status DirectoryLogStore::Trim(uint32_t region, uint32_t epoch, uint64_t s
   return absl::OkStatus();
 }
 
-absl::Status DirectoryLogStore::Remove(uint32_t region) {
+absl::StatusOr<uint32_t> DirectoryLogStore::LastEpoch(uint32_t region) {
+  uint32_t last = 0;
   const absl::StatusOr<std::vector<std::string>> names = files_->List(PathOf(region));
-  if (names.status().code() == absl::StatusCode::kNotFound) return absl::OkStatus();
+  if (absl::IsNotFound(names.status())) return last;
   if (!names.ok()) return names.status();
-  for (const std::string& name : *names) RETURN_IF_ERROR(files_->Remove(PathOf(region) + "/" + name));
-  return files_->Remove(PathOf(region));
+  for (const std::string& name : *names) last = std::max(last, EpochOf(name));
+  return last;
+}
+
+absl::Status DirectoryLogStore::Remove(uint32_t region, uint32_t last_epoch) {
+  const absl::StatusOr<std::vector<std::string>> names = files_->List(PathOf(region));
+  if (absl::IsNotFound(names.status())) return absl::OkStatus();
+  if (!names.ok()) return names.status();
+  const bool all = std::none_of(names->begin(), names->end(),
+                                [last_epoch](const std::string& name) { return EpochOf(name) > last_epoch; });
+  for (const std::string& name : *names) {
+    const uint32_t epoch = EpochOf(name);
+    if (all || (epoch != 0 && epoch <= last_epoch)) RETURN_IF_ERROR(files_->Remove(PathOf(region) + "/" + name));
+  }
+  return all ? files_->Remove(PathOf(region)) : absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<uint32_t>> DirectoryLogStore::Regions() {
@@ -247,7 +278,7 @@ absl::StatusOr<std::vector<uint32_t>> DirectoryLogStore::Regions() {
 
 absl::Status DirectoryLogStore::RemoveAll() {
   ASSIGN_OR_RETURN(const std::vector<uint32_t> regions, Regions());
-  for (const uint32_t region : regions) RETURN_IF_ERROR(Remove(region));
+  for (const uint32_t region : regions) RETURN_IF_ERROR(Remove(region, UINT32_MAX));
   return absl::OkStatus();
 }
 

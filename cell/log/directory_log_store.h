@@ -26,6 +26,7 @@ class DirectoryLogStore : public LogStore {
   DirectoryLogStore(Files* files, std::string directory) : files_(files), directory_(std::move(directory)) {}
 
   absl::StatusOr<bool> Has(uint32_t region) override;
+  absl::StatusOr<uint32_t> LastEpoch(uint32_t region) override;
   absl::Status Fence(uint32_t region, uint32_t epoch) override;
   using LogStore::Open;
   absl::StatusOr<std::unique_ptr<LogWriter>> Open(uint32_t region, uint32_t epoch, uint64_t sequence,
@@ -35,13 +36,13 @@ class DirectoryLogStore : public LogStore {
   absl::Status CommitCheckpoint(uint32_t region, uint32_t epoch, uint64_t sequence) override;
   absl::Status DiscardCheckpoint(uint32_t region, uint32_t epoch, uint64_t sequence) override;
   absl::Status NoteEnd(uint32_t region, uint32_t epoch, uint64_t sequence) override;
-  absl::StatusOr<uint64_t> NotedEnd(uint32_t region) override;
+  absl::StatusOr<uint64_t> NotedEnd(uint32_t region, uint64_t first_epoch) override;
   absl::StatusOr<std::vector<LogPart>> List(uint32_t region) override;
   absl::StatusOr<size_t> Read(uint32_t region, const LogPart& part, uint64_t offset, MutableBytes to) override;
   absl::StatusOr<uint64_t> Size(uint32_t region, const LogPart& part) override;
   absl::Status Trim(uint32_t region, uint32_t epoch, uint64_t sequence) override;
   absl::StatusOr<std::vector<uint32_t>> Regions() override;
-  absl::Status Remove(uint32_t region) override;
+  absl::Status Remove(uint32_t region, uint32_t last_epoch) override;
   absl::Status RemoveAll() override;
   absl::Status Probe(uint32_t region) override;
 

@@ -54,7 +54,7 @@ TEST_F(DirectoryLogStoreTest, WhatHasReturnedSurvivesAPowerLoss) {
     EXPECT_TRUE(Has(two.disk, Path(1, 1, "checkpoint")));
     ASSERT_TRUE(two.owners.NoteEnd(kRegion, 1, 5).ok());
     two.owners_host->Crash();
-    EXPECT_EQ(*two.owners.NotedEnd(kRegion), 5u);
+    EXPECT_EQ(*two.owners.NotedEnd(kRegion, 1), 5u);
   }
 }
 
@@ -136,10 +136,30 @@ TEST_F(DirectoryLogStoreTest, TrimKeepsWhatARecoveryNeeds) {
   ASSERT_TRUE(store_.NoteEnd(kRegion, 1, 5).ok());
   ASSERT_TRUE(store_.Trim(kRegion, 1, 5).ok());
   EXPECT_TRUE(Has(Path(1, 1, "log")));  // It has records 5 to 9.
-  EXPECT_EQ(*store_.NotedEnd(kRegion), 5u);
+  EXPECT_EQ(*store_.NotedEnd(kRegion, 1), 5u);
   ASSERT_TRUE(store_.Trim(kRegion, 1, 10).ok());
   EXPECT_FALSE(Has(Path(1, 1, "log")));
-  EXPECT_EQ(*store_.NotedEnd(kRegion), 0u);
+  EXPECT_EQ(*store_.NotedEnd(kRegion, 1), 0u);
+}
+
+TEST_F(DirectoryLogStoreTest, WhatIsRemovedIsNotOfALaterRegionWithTheId) {
+  EXPECT_EQ(*store_.LastEpoch(kRegion), 0u);
+  ASSERT_TRUE(store_.Open(kRegion, 3, 1).ok());
+  ASSERT_TRUE(store_.NoteEnd(kRegion, 3, 5).ok());
+  Write(&store_, 3, 4);
+  EXPECT_EQ(*store_.LastEpoch(kRegion), 3u);
+  ASSERT_TRUE(store_.Open(kRegion, 5, 1).ok());
+  ASSERT_TRUE(store_.NoteEnd(kRegion, 5, 2).ok());
+  EXPECT_EQ(*store_.LastEpoch(kRegion), 5u);
+  EXPECT_EQ(*store_.NotedEnd(kRegion, 1), 5u);
+  EXPECT_EQ(*store_.NotedEnd(kRegion, 4), 2u);
+  ASSERT_TRUE(store_.Remove(kRegion, 4).ok());
+  std::vector<std::string> left = disk_.paths();
+  std::sort(left.begin(), left.end());
+  EXPECT_EQ(left, (std::vector<std::string>{Path(1, 5, "log"), Path(2, 5, "end"), "log/region-7/00000005.fence"}));
+  ASSERT_TRUE(store_.Remove(kRegion, 5).ok());
+  EXPECT_TRUE(disk_.paths().empty());
+  EXPECT_TRUE(store_.Remove(kRegion, 5).ok());
 }
 
 // A former owner that does not know yet of the takeover trims its log. The next owner's files stay.

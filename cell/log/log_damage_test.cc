@@ -165,21 +165,21 @@ TEST_F(LogTest, AnEndThatWasNotedIsMissed) {
   }
   ASSERT_TRUE(store_.NoteEnd(kRegion, 1, last).ok());
   ASSERT_TRUE(store_.NoteEnd(kRegion, 1, last).ok());
-  EXPECT_EQ(*store_.NotedEnd(kRegion), last);
+  EXPECT_EQ(*store_.NotedEnd(kRegion, 1), last);
   EXPECT_TRUE(LogReplay(&store_, kRegion).Open().ok());
   ASSERT_TRUE(store_.NoteEnd(kRegion, 1, last + 1).ok());
   const absl::Status missed = LogReplay(&store_, kRegion).Open();
   EXPECT_TRUE(absl::IsDataLoss(missed)) << missed;
   EXPECT_NE(missed.message().find(Segment(1, 1)), std::string::npos) << missed;
   ASSERT_TRUE(store_.Trim(kRegion, 1, last + 2).ok());  // A checkpoint includes it.
-  EXPECT_EQ(*store_.NotedEnd(kRegion), 0u);
+  EXPECT_EQ(*store_.NotedEnd(kRegion, 1), 0u);
 }
 
 TEST_F(LogTest, AFileWhoseNumberNoLogHasIsDamage) {
   for (const uint64_t sequence : {uint64_t{0}, UINT64_MAX}) {
     SCOPED_TRACE(sequence);
     Owner owner(&store_, 1);
-    ASSERT_TRUE(store_.Remove(kRegion).ok());
+    ASSERT_TRUE(store_.Remove(kRegion, UINT32_MAX).ok());
     ASSERT_TRUE(owner.Open(1).ok());
     owner.Range({});
     owner.Put("a", "1");

@@ -55,7 +55,7 @@ TEST_F(LogFormatTest, EachFormatThatIsReadIsRead) {
     uint64_t next = 0;
     ASSERT_TRUE(Open(&next).ok());
     EXPECT_EQ(next, 4u);
-    ASSERT_TRUE(store_.Remove(kRegion).ok());
+    ASSERT_TRUE(store_.Remove(kRegion, UINT32_MAX).ok());
   }
 }
 
@@ -63,7 +63,7 @@ TEST_F(LogFormatTest, EachFormatThatIsReadIsRead) {
 TEST_F(LogFormatTest, ALastSegmentOfALaterFormatIsNoTornTail) {
   Write(1, 1, Segment(kLogFormat + 1));
   ExpectForeign(Open(), first_, fmt::format("has format {}", kLogFormat + 1));
-  ASSERT_TRUE(store_.Remove(kRegion).ok());
+  ASSERT_TRUE(store_.Remove(kRegion, UINT32_MAX).ok());
   Write(1, 1, Segment(kLogFormat));
   std::string second;
   AppendRecord({kRegion, 2, 4, 0}, RecordKind::kBegin, "", BeginOf(99), {}, &second);

@@ -65,7 +65,10 @@ bool LogReplay::SetRange(const LogRecord& record) {
 }
 
 absl::Status LogReplay::Open() {
-  ASSIGN_OR_RETURN(const std::vector<LogPart> parts, store_->List(region_));
+  ASSIGN_OR_RETURN(std::vector<LogPart> parts, store_->List(region_));
+  // An earlier region with this id may have left some, or its owner may write some yet.
+  std::erase_if(parts, [this](const LogPart& part) { return part.epoch < first_epoch_; });
+  if (parts.empty()) return absl::NotFoundError(fmt::format("there is no log of region {}", region_));
   std::vector<LogPart> segments;
   for (const LogPart& part : parts) {
     // Records after it would have no number, and the next owner's own segment would count as torn.
@@ -96,7 +99,7 @@ absl::Status LogReplay::Open() {
     if (limit <= std::max(segments[i].sequence, start)) continue;
     RETURN_IF_ERROR(ReadSegment(segments[i], limit, i + 1 == segments.size()));
   }
-  ASSIGN_OR_RETURN(const uint64_t noted, store_->NotedEnd(region_));
+  ASSIGN_OR_RETURN(const uint64_t noted, store_->NotedEnd(region_, first_epoch_));
   if (noted >= next_sequence_) {
     return Damaged(parts.back(), log_bytes_,
                    fmt::format("its last record is {}, but record {} was on disk when its server ended",
@@ -109,6 +112,11 @@ absl::Status LogReplay::Open() {
   DropCutOff();
   SortChanges();
   return absl::OkStatus();
+}
+
+bool LogReplay::IsGone(uint32_t region, uint32_t epoch) const {
+  if (!is_gone_) return false;
+  return is_gone_(region, std::max(epoch, 1u));  // 0: from before ids were used again, when regions began at epoch 1.
 }
 
 void LogReplay::DropCutOff() {
@@ -259,7 +267,9 @@ absl::Status LogReplay::Apply(const LogRecord& record, const LogPart& part, uint
         range_.high = std::string(record.key);
         range_.right = record.pointer();
       }
-      cuts_.emplace(record.pointer().region(), 0);
+      if (!IsGone(record.pointer().region(), record.ValueAs<CutValue>().epoch)) {
+        cuts_.emplace(record.pointer().region(), 0);
+      }
       if (!Mutated(Mutant::kJoinsWithoutCut)) cut_at_.push_back({changes_.size(), record.key});
       break;
     case RecordKind::kClear:
@@ -267,31 +277,31 @@ absl::Status LogReplay::Apply(const LogRecord& record, const LogPart& part, uint
       break;
     case RecordKind::kJoin: {
       const auto join = Load<JoinValue>(AsBytes(record.value).data());
-      if ((!is_gone_ || !is_gone_(join.region)) && !Mutated(Mutant::kJoinAlwaysCounts)) break;
+      if (!IsGone(join.region, join.epoch) && !Mutated(Mutant::kJoinAlwaysCounts)) break;
       range_.high.reset();
       if (join.has_high != 0) range_.high = std::string(record.value.substr(sizeof(join)));
       range_.right = join.right;
-      joined_.insert(join.region);
+      joined_[join.region] = join.epoch;
       break;
     }
     case RecordKind::kHashCut: {
-      const auto cut = Load<HashCutValue>(AsBytes(record.value).data());
+      const auto cut = record.ValueAs<HashCutValue>();
       if (!hash_range_.has_value() || cut.first <= hash_range_->first) {
         return Damaged(part, offset, "it has a split record that leaves no keys");
       }
       hash_range_->last = std::min(hash_range_->last, cut.first - 1);
-      cuts_.emplace(cut.region, cut.first);
+      if (!IsGone(cut.region, cut.epoch)) cuts_.emplace(cut.region, cut.first);
       if (!Mutated(Mutant::kJoinsWithoutCut)) cut_at_.push_back({changes_.size(), {}, cut.first});
       break;
     }
     case RecordKind::kHashJoin: {
-      const auto join = Load<HashJoinValue>(AsBytes(record.value).data());
-      if ((!is_gone_ || !is_gone_(join.region)) && !Mutated(Mutant::kJoinAlwaysCounts)) break;
+      const auto join = record.ValueAs<HashJoinValue>();
+      if (!IsGone(join.region, join.epoch) && !Mutated(Mutant::kJoinAlwaysCounts)) break;
       if (!hash_range_.has_value() || join.last < hash_range_->first) {
         return Damaged(part, offset, "it has the record of a join with a region that is not above it");
       }
       hash_range_->last = join.last;
-      joined_.insert(join.region);
+      joined_[join.region] = join.epoch;
       break;
     }
     case RecordKind::kPutExpiring:  // It was read as a kPut.

@@ -37,12 +37,14 @@ class LogReplay {
   // Receives the record of a pair, or above tier 0 of a route. It is valid until the call returns.
   using Visit = std::function<absl::Status(const LogRecord& record)>;
 
-  // Returns whether a region is gone from the region table. What is not gone was not joined, whatever the log says.
-  using IsGone = std::function<bool(uint32_t region)>;
+  // Returns whether the region that has had this epoch is gone from the region table. What is not gone was not joined,
+  // whatever the log says.
+  using GoneAt = std::function<bool(uint32_t region, uint32_t epoch)>;
 
   // `is_gone` answers for the table that names the log's reader as the owner of `region`. Without it, nothing is gone.
-  explicit LogReplay(LogStore* store, uint32_t region, IsGone is_gone = nullptr)
-      : store_(store), region_(region), is_gone_(std::move(is_gone)) {}
+  // Ignores what was written before `first_epoch`: that was for an earlier region with this id.
+  explicit LogReplay(LogStore* store, uint32_t region, GoneAt is_gone = nullptr, uint64_t first_epoch = 1)
+      : store_(store), region_(region), is_gone_(std::move(is_gone)), first_epoch_(first_epoch) {}
 
   // Reads the log. Returns NotFound if there is none. Returns DataLoss if it is damaged; the message says where, and
   // what to do. Returns FailedPrecondition if another release wrote it in a format that this one does not read.
@@ -56,11 +58,11 @@ class LogReplay {
   const std::optional<HashRangeValue>& hash_range() const { return hash_range_; }
   // Returns the sequence of the next record.
   uint64_t next_sequence() const { return next_sequence_; }
-  // Returns the regions that were split off since the checkpoint, and those with which a join was begun. For a table,
-  // each comes with its first hash position.
+  // Returns the regions that were split off since the checkpoint, and those with which a join was begun, except those
+  // that are gone. For a table, each comes with its first hash position.
   const std::map<uint32_t, uint32_t>& cuts() const { return cuts_; }
-  // Returns the regions that were joined since the checkpoint. Nobody needs their logs.
-  const std::set<uint32_t>& joined() const { return joined_; }
+  // Returns the regions that were joined since the checkpoint, and their last epochs. Nobody needs their logs.
+  const std::map<uint32_t, uint32_t>& joined() const { return joined_; }
   // Holds the beginning of the next owner's segment.
   struct Rest {
     uint64_t sequence;       // Sequence of the segment.
@@ -83,6 +85,7 @@ class LogReplay {
   absl::Status ReadSegment(const LogPart& part, uint64_t limit, bool last);
   absl::Status FindEnd(const LogPart& part, std::string_view rest, uint64_t offset, uint64_t expected);
   absl::Status Apply(const LogRecord& record, const LogPart& part, uint64_t offset);
+  bool IsGone(uint32_t region, uint32_t epoch) const;
   // Drops the changes that a later cut cuts off.
   void DropCutOff();
   // A cut of the meganode or the part, or a clear, which cuts at the lowest key. What was there from its key or hash
@@ -102,7 +105,8 @@ class LogReplay {
 
   LogStore* const store_;
   const uint32_t region_;
-  const IsGone is_gone_;
+  const GoneAt is_gone_;
+  const uint64_t first_epoch_;
   std::optional<LogPart> checkpoint_;
   bool has_range_ = false;
   MeganodeRange range_;
@@ -111,7 +115,7 @@ class LogReplay {
   uint64_t synced_ = 0;         // The last record that is known to be on disk.
   std::string_view last_part_;  // The last segment's records.
   std::map<uint32_t, uint32_t> cuts_;
-  std::set<uint32_t> joined_;
+  std::map<uint32_t, uint32_t> joined_;
   std::vector<Cut> cut_at_;
   std::optional<Cut> lowest_cut_;  // Of all since the checkpoint.
   uint64_t records_ = 0, log_bytes_ = 0, torn_bytes_ = 0;

@@ -35,7 +35,7 @@ TEST_F(LogTest, GivesBackWhatWasAppended) {
   EXPECT_EQ(replay.cuts(), (std::map<uint32_t, uint32_t>{{10, 0}}));
   EXPECT_EQ(replay.next_sequence(), 10u);
   EXPECT_EQ(replay.torn_bytes(), 0u);
-  ASSERT_TRUE(store_.Remove(kRegion).ok());
+  ASSERT_TRUE(store_.Remove(kRegion, UINT32_MAX).ok());
   EXPECT_FALSE(*store_.Has(kRegion));
   EXPECT_EQ(LogReplay(&store_, kRegion).Open().code(), absl::StatusCode::kNotFound);
 }
@@ -80,8 +80,8 @@ TEST_F(LogTest, OfAPartOfATable) {
   };
   log.Append(RecordKind::kHashRange, "", bytes_of(HashRangeValue{100, 0xfffff000, 512, 0}));
   for (const char* key : {"b", "a", "c", "d"}) log.Append(RecordKind::kPut, key, "1");
-  log.Append(RecordKind::kHashCut, "", bytes_of(HashCutValue{kCut, 9}));
-  log.Append(RecordKind::kHashCut, "", bytes_of(HashCutValue{kCut + 1000, 8}));  // An older cut, applied again.
+  log.Append(RecordKind::kHashCut, "", bytes_of(HashCutValue{kCut, 9, 1}));
+  log.Append(RecordKind::kHashCut, "", bytes_of(HashCutValue{kCut + 1000, 8, 1}));  // An older cut, applied again.
   flush();
   const uint64_t sequence = log.BeginRoll();
   log.EndRoll(*store_.Open(kRegion, 1, sequence));
@@ -184,8 +184,8 @@ class JoinedPartLog {
     log_.EndFlush(std::move(flush), status);
     EXPECT_TRUE(status.ok()) << status;
   }
-  void Cut() { log_.Append(RecordKind::kHashCut, "", BytesOf(HashCutValue{kHalf, 8})); }
-  void Join() { log_.Append(RecordKind::kHashJoin, "", BytesOf(HashJoinValue{8, kLast})); }
+  void Cut() { log_.Append(RecordKind::kHashCut, "", BytesOf(HashCutValue{kHalf, 8, 1})); }
+  void Join() { log_.Append(RecordKind::kHashJoin, "", BytesOf(HashJoinValue{8, kLast, 1})); }
   RegionLog log_;
 };
 
@@ -206,46 +206,47 @@ Model ReplayedPart(const LogReplay& replay) {
 TEST_F(LogTest, AJoinOfPartsCountsIfTheOtherRegionIsGone) {
   for (const bool checkpoint : {false, true}) {
     const JoinedPartLog log(&store_, checkpoint);
-    LogReplay replay(&store_, kRegion, [](uint32_t region) { return region == 8; });
+    LogReplay replay(&store_, kRegion, [](uint32_t region, uint32_t) { return region == 8; });
     const absl::Status opened = replay.Open();
     ASSERT_TRUE(opened.ok()) << opened;
     EXPECT_EQ(ReplayedPart(replay), (Model{{log.lower, "1"}, {log.upper, "2"}}));
     EXPECT_EQ(replay.hash_range()->last, UINT32_MAX);
-    EXPECT_EQ(replay.joined(), std::set<uint32_t>{8});
+    EXPECT_EQ(replay.joined(), (std::map<uint32_t, uint32_t>{{8, 1}}));
     // The next owner's segment, which repeats all records, says the same.
     const LogReplay::Rest rest = replay.RestFor(2);
     ASSERT_TRUE(store_.Open(kRegion, 2, rest.sequence, rest.bytes).ok());
-    LogReplay again(&store_, kRegion, [](uint32_t region) { return region == 8; });
+    LogReplay again(&store_, kRegion, [](uint32_t region, uint32_t) { return region == 8; });
     ASSERT_TRUE(again.Open().ok());
     EXPECT_EQ(ReplayedPart(again), (Model{{log.lower, "1"}, {log.upper, "2"}}));
-    ASSERT_TRUE(store_.Remove(kRegion).ok());
+    ASSERT_TRUE(store_.Remove(kRegion, UINT32_MAX).ok());
   }
 }
 
 TEST_F(LogTest, AJoinOfPartsDoesNotCountIfTheOtherRegionIsThere) {
   for (const bool checkpoint : {false, true}) {
     const JoinedPartLog log(&store_, checkpoint);
-    LogReplay replay(&store_, kRegion, [](uint32_t) { return false; });
+    LogReplay replay(&store_, kRegion, [](uint32_t, uint32_t) { return false; });
     const absl::Status opened = replay.Open();
     ASSERT_TRUE(opened.ok()) << opened;
     EXPECT_EQ(ReplayedPart(replay), (Model{{log.lower, "1"}}));
     EXPECT_EQ(replay.hash_range()->last, JoinedPartLog::kHalf - 1);
     EXPECT_TRUE(replay.joined().empty());
-    ASSERT_TRUE(store_.Remove(kRegion).ok());
+    ASSERT_TRUE(store_.Remove(kRegion, UINT32_MAX).ok());
   }
 }
 
 TEST_F(LogTest, ARecordOfAJoinThatLeavesNoKeysIsDamage) {
   RegionLog log(kRegion, 1, 1, *store_.Open(kRegion, 1, 1));
   const HashRangeValue range{1000, 2000, 0, 0};
-  const HashJoinValue join{8, 999};
+  const HashJoinValue join{8, 999, 1};
   log.Append(RecordKind::kHashRange, "", std::string(reinterpret_cast<const char*>(&range), sizeof(range)));
   log.Append(RecordKind::kHashJoin, "", std::string(reinterpret_cast<const char*>(&join), sizeof(join)));
   auto flush = log.BeginFlush();
   const absl::Status status = flush.Write();
   log.EndFlush(std::move(flush), status);
   ASSERT_TRUE(status.ok()) << status;
-  EXPECT_EQ(LogReplay(&store_, kRegion, [](uint32_t) { return true; }).Open().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(LogReplay(&store_, kRegion, [](uint32_t, uint32_t) { return true; }).Open().code(),
+            absl::StatusCode::kDataLoss);
 }
 
 TEST_F(LogTest, ACheckpointNeedsItsLog) {
@@ -298,28 +299,79 @@ class JoinedLog {
 
  private:
   void Cut() { log_.Append(RecordKind::kCut, "m", RootOf(8)); }
-  void Join() { log_.Append(RecordKind::kJoin, "", EncodeJoin(8, {0, "m", "x", RootOf(9)})); }
+  void Join() { log_.Append(RecordKind::kJoin, "", EncodeJoin(8, 1, {0, "m", "x", RootOf(9)})); }
   RegionLog log_;
 };
 
 TEST_F(LogTest, AJoinCountsIfTheOtherRegionIsGone) {
   const JoinedLog log(&store_);
-  LogReplay replay(&store_, kRegion, [](uint32_t region) { return region == 8; });
+  LogReplay replay(&store_, kRegion, [](uint32_t region, uint32_t) { return region == 8; });
   ASSERT_TRUE(replay.Open().ok());
   EXPECT_EQ(*Replayed(replay), (Model{{"a", "1"}, {"b", "1"}, {"n", "2"}}));
   EXPECT_EQ(replay.range().high, "x");
   EXPECT_EQ(replay.range().right, RootOf(9));
-  EXPECT_EQ(replay.joined(), std::set<uint32_t>{8});
+  EXPECT_EQ(replay.joined(), (std::map<uint32_t, uint32_t>{{8, 1}}));
 }
 
 TEST_F(LogTest, AJoinDoesNotCountIfTheOtherRegionIsThere) {
   const JoinedLog log(&store_);
-  LogReplay replay(&store_, kRegion, [](uint32_t) { return false; });
+  LogReplay replay(&store_, kRegion, [](uint32_t, uint32_t) { return false; });
   ASSERT_TRUE(replay.Open().ok());
   EXPECT_EQ(*Replayed(replay), (Model{{"a", "1"}, {"b", "1"}}));
   EXPECT_EQ(replay.range().high, "m");
   EXPECT_EQ(replay.range().right, RootOf(8));
   EXPECT_TRUE(replay.joined().empty());
+}
+
+// Logs from before format 5 do not say at which epoch the other region was. Then no id had been used again.
+TEST_F(LogTest, AJoinAndACutSayWhichOfTheRegionsWithAnIdTheyName) {
+  RegionLog log(kRegion, 1, 1, *store_.Open(kRegion, 1, 1));
+  log.Append(RecordKind::kRange, "", EncodeRange({0, "", std::nullopt, {}}));
+  log.Append(RecordKind::kCut, "t", RootOf(10));
+  log.Append(RecordKind::kCut, "s", EncodeCut(9, 7));
+  log.Append(RecordKind::kCut, "m", EncodeCut(8, 5));
+  log.Append(RecordKind::kPut, "n", "2");
+  log.Append(RecordKind::kJoin, "", EncodeJoin(8, 5, {0, "m", "s", RootOf(9)}));
+  auto flush = log.BeginFlush();
+  const absl::Status status = flush.Write();
+  log.EndFlush(std::move(flush), status);
+  ASSERT_TRUE(status.ok()) << status;
+  // The regions that have these ids now were added at this epoch.
+  for (const uint32_t added : {1u, 5u, 6u, 8u}) {
+    SCOPED_TRACE(added);
+    const LogReplay::GoneAt is_gone = [added](uint32_t, uint32_t epoch) { return epoch < added; };
+    LogReplay replay(&store_, kRegion, is_gone);
+    ASSERT_TRUE(replay.Open().ok());
+    const bool joined = added > 5;
+    EXPECT_EQ(*Replayed(replay), joined ? (Model{{"n", "2"}}) : Model());
+    EXPECT_EQ(replay.range().high, joined ? "s" : "m");
+    EXPECT_EQ(replay.joined(), joined ? (std::map<uint32_t, uint32_t>{{8, 5}}) : (std::map<uint32_t, uint32_t>()));
+    std::map<uint32_t, uint32_t> cuts;
+    if (added <= 1) cuts[10] = 0;
+    if (added <= 7) cuts[9] = 0;
+    if (added <= 5) cuts[8] = 0;
+    EXPECT_EQ(replay.cuts(), cuts);
+  }
+}
+
+TEST_F(LogTest, WhatAnEarlierRegionWithTheIdHasLeftIsIgnored) {
+  Owner earlier(&store_, 3);
+  ASSERT_TRUE(earlier.Open(1).ok());
+  earlier.Range({0, "a", "z", RootOf(9)});
+  for (int i = 0; i < 100; ++i) earlier.Put(fmt::format("b{}", i), "earlier");
+  ASSERT_TRUE(earlier.Checkpoint().ok());
+  ASSERT_TRUE(store_.NoteEnd(kRegion, 3, earlier.log()->appended()).ok());
+  Owner owner(&store_, 4);
+  ASSERT_TRUE(owner.Open(1).ok());
+  owner.Range({});
+  owner.Put("c", "1");
+  ASSERT_TRUE(owner.Flush().ok());
+  LogReplay replay(&store_, kRegion, nullptr, 4);
+  const absl::Status opened = replay.Open();
+  ASSERT_TRUE(opened.ok()) << opened;
+  EXPECT_EQ(*Replayed(replay), (Model{{"c", "1"}}));
+  EXPECT_EQ(replay.range().low, "");
+  EXPECT_EQ(LogReplay(&store_, kRegion, nullptr, 5).Open().code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(LogTest, AClearLeavesWhatCameAfterIt) {

@@ -44,8 +44,10 @@ class LogStore {
  public:
   virtual ~LogStore() = default;
 
-  // Returns whether anything is stored for a region.
+  // Returns whether there is a part of a region's log.
   virtual absl::StatusOr<bool> Has(uint32_t region) = 0;
+  // Returns the highest epoch at which anything was stored for a region, or 0 if nothing is.
+  virtual absl::StatusOr<uint32_t> LastEpoch(uint32_t region) = 0;
   // Fences lower epochs. Removes the unfinished files of lower epochs, so that they can never become part of the log.
   virtual absl::Status Fence(uint32_t region, uint32_t epoch) = 0;
   // Opens a new segment that begins with `first`. It appears with these bytes, on disk, or not at all. REQUIRES: Fence
@@ -65,8 +67,8 @@ class LogStore {
   // Records, outside of the log, that all of it up to record `sequence` is on disk. An owner does so when it ends. If
   // the log's end is lost later, this could not be told from records that were never written. Synced.
   virtual absl::Status NoteEnd(uint32_t region, uint32_t epoch, uint64_t sequence) = 0;
-  // Returns the greatest recorded sequence, or 0 if there is none.
-  virtual absl::StatusOr<uint64_t> NotedEnd(uint32_t region) = 0;
+  // Returns the greatest sequence that was recorded from `first_epoch` on, or 0 if there is none.
+  virtual absl::StatusOr<uint64_t> NotedEnd(uint32_t region, uint64_t first_epoch) = 0;
 
   // Returns all parts by epoch and sequence. Returns NotFound if there is nothing.
   virtual absl::StatusOr<std::vector<LogPart>> List(uint32_t region) = 0;
@@ -80,8 +82,9 @@ class LogStore {
   virtual absl::Status Trim(uint32_t region, uint32_t epoch, uint64_t sequence) = 0;
   // Returns the regions for which anything is stored.
   virtual absl::StatusOr<std::vector<uint32_t>> Regions() = 0;
-  // Remove everything of a region, and of all regions.
-  virtual absl::Status Remove(uint32_t region) = 0;
+  // Removes what was stored for a region up to an epoch, with all else of it if nothing was stored later.
+  virtual absl::Status Remove(uint32_t region, uint32_t last_epoch) = 0;
+  // Removes everything.
   virtual absl::Status RemoveAll() = 0;
 
   // Writes something that is not part of any log, syncs it and removes it, to find out whether a log could be written

@@ -31,9 +31,18 @@ inline std::string EncodeRange(const MeganodeRange& range) {
   return std::string(reinterpret_cast<const char*>(&value), sizeof(value)) + range.high.value_or("");
 }
 
-// Returns the value of the record that says that region `joined`, whose range this was, belongs to its left neighbour.
-inline std::string EncodeJoin(uint32_t joined, const MeganodeRange& range) {
+// Returns the value of the record that says that the meganode's right neighbour is the one in this region now, or was
+// at this epoch.
+inline std::string EncodeCut(uint32_t right, uint64_t epoch) {
+  const CutValue value{RootOf(right), static_cast<uint32_t>(epoch), 0};
+  return std::string(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+
+// Returns the value of the record that says that region `joined`, whose range and epoch these were, belongs to its left
+// neighbour.
+inline std::string EncodeJoin(uint32_t joined, uint64_t epoch, const MeganodeRange& range) {
   JoinValue value{};
+  value.epoch = static_cast<uint32_t>(epoch);
   value.right = range.right;
   value.region = joined;
   value.has_high = range.high.has_value();

@@ -331,6 +331,7 @@ bool Draws::Set(std::string_view name, bool on) {
                                                      {"scattered", &scattered},
                                                      {"joins", &joins},
                                                      {"regions max", &regions_max},
+                                                     {"region ids", &region_ids},
                                                      {"clients go", &clients_go},
                                                      {"disk steps", &disk_steps},
                                                      {"disk cached", &disk_cached},
@@ -404,6 +405,10 @@ SimulationPlan SimulationPlan::Draw(uint64_t seed, const Draws& draws) {
   if (Dice own = dice_for(38); own.Below(12) == 0 && draws.scattered && draws.regions_max && plan.keys != 1'500) {
     DrawScattered(&plan, &own);
   }
+  // As many as regions come and go in a tide.
+  if (Dice own = dice_for(51); own.Below(2) == 0 && draws.region_ids && plan.tide_ns > 0) {
+    plan.region_ids = own.OneOf({8, 12, 20});
+  }
   if (Dice own = dice_for(6); own.Below(2) == 0 && draws.disk_steps) plan.disk_in_steps = true;
   if (Dice own = dice_for(31); own.Below(4) == 0 && draws.disk_cached) plan.disk_cached = true;
   // A split that hurries copies at least kHurriedSteps buckets in a step, with about two steps of the writer for each
@@ -474,14 +479,15 @@ std::string SimulationPlan::Summary() const {
   int tasks = 0;
   for (const ClientPlan& client : clients) tasks += client.tasks;
   return fmt::format(
-      "{} servers and {} to come, durability {}, nodes of {} B, meganodes of {} KB; {} clients with {} operations in "
+      "{} servers and {} to come, durability {}, nodes of {} B, meganodes of {} KB, {} region ids; {} clients with {} "
+      "operations in "
       "flight on {} keys ({} hot, {:.0f} % in a queue, {:.0f} % of ranges, tides of {} us, {:.0f} % expire within {} "
       "us), evict {}, {:.0f} % of values up to {} KB, {:.0f} % in a table ({} B buckets), clocks within {} ppm; {} us; "
       "faults: {}",
-      servers, joining, cell::ToString(durability), shape.node_bytes, shape.meganode_bytes >> 10, clients.size(), tasks,
-      keys, hot_keys, queue_share * 100, range_share * 100, tide_ns / 1000, expiry_share * 100, expiry_ns_max / 1000,
-      cell::ToString(evict), large_share * 100, large_bytes_max >> 10, table_share * 100, bucket_bytes, clock_gain_ppm,
-      duration_ns / 1000, fmt::join(names, ", "));
+      servers, joining, cell::ToString(durability), shape.node_bytes, shape.meganode_bytes >> 10, region_ids,
+      clients.size(), tasks, keys, hot_keys, queue_share * 100, range_share * 100, tide_ns / 1000, expiry_share * 100,
+      expiry_ns_max / 1000, cell::ToString(evict), large_share * 100, large_bytes_max >> 10, table_share * 100,
+      bucket_bytes, clock_gain_ppm, duration_ns / 1000, fmt::join(names, ", "));
 }
 
 }  // namespace cell

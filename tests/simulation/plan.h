@@ -77,6 +77,7 @@ struct Draws {
   bool evictions = true;
   bool scattered = true;  // Few regions whose free space is scattered, and values of all sizes.
   bool regions_max = true;
+  bool region_ids = true;  // Few, so that they are used again.
   bool clients_go = true;
   bool suspicion = true;  // Live servers are repeatedly taken for dead.
   bool disk_steps = true;
@@ -108,6 +109,7 @@ struct SimulationPlan {
   bool disk_in_steps = false;  // Time passes between two calls of a file system.
   bool disk_cached = false;    // Other hosts see what a host writes only when it is synced.
   int regions_max = 64;        // Per server.
+  int region_ids = 0;          // The highest region id; 0: Pointer::kRegionMax.
 
   // The clients, and what they do.
   std::vector<ClientPlan> clients;

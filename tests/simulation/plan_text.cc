@@ -44,6 +44,7 @@ void EachField(Plan& plan, Visit&& visit) {
   visit("disk_in_steps", plan.disk_in_steps);
   visit("disk_cached", plan.disk_cached);
   visit("regions_max", plan.regions_max);
+  visit("region_ids", plan.region_ids);
   visit("keys", plan.keys);
   visit("hot_keys", plan.hot_keys);
   visit("hot_share", plan.hot_share);

@@ -103,6 +103,7 @@ class Shrinker {
     set(&SimulationPlan::membership_polls_max, 1);
     set(&SimulationPlan::table_share, 0.0);
     add([](SimulationPlan* plan) { return plan->table_share < 1 && std::exchange(plan->table_share, 1) > 0; });
+    set(&SimulationPlan::region_ids, 0);
     set(&SimulationPlan::hot_share, 0.0);
     set(&SimulationPlan::range_share, 0.0);
     set(&SimulationPlan::expiry_share, 0.0);

@@ -44,6 +44,7 @@ SimulationReport Simulate(const SimulationPlan& plan, Mutant mutant,
   if (ended && world.journal.right()) ending.Empty();
 
   for (size_t i = 0; i < world.cluster.servers(); ++i) faults.Collect(i);
+  world.report.ids_around = world.cluster.table().ids.around;
   SimulationReport report = std::move(world.report);
   report.simulated_ns = world.now_ns();
   report.violations = world.journal.violations();

@@ -206,6 +206,11 @@ int64_t Users::NumberOf(size_t key, const std::optional<std::string>& value) {
 void Users::CheckError(const User& user, const std::string& what, const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
+      // From meganode to meganode in a circle.
+      if (status.message().find("was not reached through") != std::string_view::npos) {
+        world_->journal.Violate("{}: {}", what, status.ToString());
+      }
+      return;
     case absl::StatusCode::kDeadlineExceeded:
     case absl::StatusCode::kResourceExhausted:
       return;

@@ -114,7 +114,8 @@ class World {
     options.disk_in_steps = plan.disk_in_steps;
     options.disk_cached = plan.disk_cached;
     options.regions_max = static_cast<size_t>(plan.regions_max);
-    options.quiet_at_end = plan.regions_max >= kRegionsEnough;
+    if (plan.region_ids > 0) options.region_ids = static_cast<uint32_t>(plan.region_ids);
+    options.quiet_at_end = plan.regions_max >= kRegionsEnough && plan.region_ids == 0;
     // Servers differ, so that both kinds of pairs meet in one meganode.
     options.inline_max = {kInlineMaxDefault, 0, 64};
     std::rotate(options.inline_max.begin(), options.inline_max.begin() + static_cast<ptrdiff_t>(plan.seed % 3),

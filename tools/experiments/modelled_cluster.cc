@@ -57,7 +57,7 @@ ModelledCluster::ModelledCluster(const ModelledClusterOptions& options)
     }
   }
   const size_t workers = state_->table.regions.size();
-  state_->table.next_region = static_cast<uint32_t>(kFirstRegion + workers);
+  state_->table.ids.next = static_cast<uint32_t>(kFirstRegion + workers);
   state_->table.root = workers == 1 ? kFirstRegion : kRootRegion;
   if (workers > 1) state_->table.regions[kRootRegion].owner = {"server-0", 0};
 
@@ -100,7 +100,7 @@ void ModelledCluster::Build(Worker* worker, uint32_t region, size_t index) {
   const uint64_t first = index * static_cast<uint64_t>(options_.keys_each);
   const uint64_t end = first + static_cast<uint64_t>(options_.keys_each);
   RegionContent content;
-  const size_t all = state_->table.next_region - kFirstRegion;
+  const size_t all = state_->table.ids.next - kFirstRegion;
   if (index > 0) content.range.low = Key(first);
   if (index + 1 < all) {
     content.range.high = Key(end);

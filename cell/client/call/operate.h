@@ -28,6 +28,12 @@ Task<absl::StatusOr<T>> Operate(Session* session, const std::string* table, std:
       co_return absl::UnavailableError("the region table could not be read within the call's timeout");
     }
   }
+  if (table != nullptr && session->view()->IsOld(context.started_ns)) {
+    co_await session->view()->Refresh(context.deadline_ns);
+    if (session->view()->IsOld(context.started_ns)) {
+      co_return absl::UnavailableError("the region table could not be read for ten minutes");
+    }
+  }
   KeyRouter router(session, key, context, table);
   for (;;) {
     if (router.worker() == nullptr) {

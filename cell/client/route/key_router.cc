@@ -4,6 +4,7 @@
 
 #include "cell/base/mutant.h"
 #include "fmt/format.h"
+#include "pilaf/hash_layout.h"
 
 namespace cell {
 namespace {
@@ -21,9 +22,10 @@ const RegionTable::HashParts* KeyRouter::parts() const {
 
 void KeyRouter::Begin() {
   cached_node_ = {};
+  downs_ = 0;
   if (table_ != nullptr) {
     const RegionTable::HashParts* const table = parts();
-    root_ = table == nullptr ? Pointer() : RootOf(table->RegionOf(HashKey(key_).position));
+    root_ = table == nullptr ? Pointer() : HashRootOf(table->RegionOf(HashKey(key_).position));
     holder_ = session_->view()->HolderOf(root_.region());
     must_refresh_ = table == nullptr && restarts_ == 0;  // Try once more with the newest table.
     return;
@@ -68,6 +70,9 @@ absl::Status KeyRouter::Follow(const RouteView& route) {
 absl::Status KeyRouter::Follow(const Walk& walk, Walk::Step step, bool cached) {
   if (step == Walk::Step::kRestart) return Restart();
   if (walk.moved_right()) return GoRight(walk.wants());
+  // A search goes down once for each tier. Cached nodes of regions that are gone can lead round in a circle, because
+  // later regions have their ids.
+  if (++downs_ > kTiersMax) return Restart();
   absl::Status status = GoTo(walk.wants());
   if (cached) cached_node_ = walk.path(0);
   return status;

@@ -67,6 +67,7 @@ class KeyRouter {
   std::pair<uint32_t, uint64_t> unreachable_{};  // A region and its epoch whose worker did not answer.
   bool from_route_ = false;                      // root_ came from the route cache.
   Pointer cached_node_;                          // root_ came from this cached node; null: it did not come from one.
+  int downs_ = 0;                                // How often a route led on since the search began.
   int misled_ = 0;                               // How often the search started over because of cached data.
   int hops_ = 0;
   int restarts_ = 0;           // How often the search started over from a newer region table.

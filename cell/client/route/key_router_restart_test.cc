@@ -162,7 +162,7 @@ absl::Status FindChild(Session* session, KeyRouter* router, Pointer child) {
 TEST_F(KeyRouterTest, ARegionThatIsNewerThanTheTableIsWaitedFor) {
   network_.At(50'000'000, [this] {
     ChangeTable([](RegionTable* table) {
-      table->next_region = kNew + 1;
+      table->ids.next = kNew + 1;
       table->regions[kNew] = {{"b", 0}, 1};
     });
   });

@@ -1,5 +1,7 @@
 #include "cell/client/route/key_router_test.h"
 
+#include "pilaf/hash_layout.h"
+
 namespace cell {
 namespace {
 
@@ -38,7 +40,7 @@ TEST_F(KeyRouterTest, AKeyOfATableBelongsToThePartThatHasItsHash) {
     const std::string key = std::to_string(i);
     const bool upper = HashKey(key).position >= 1u << 31;
     KeyRouter router = Router(key, kTimeoutNs, &table);
-    EXPECT_EQ(router.root(), RootOf(upper ? kUpperPart : kLowerPart));
+    EXPECT_EQ(router.root(), HashRootOf(upper ? kUpperPart : kLowerPart));
     ASSERT_TRUE(FindConnection(&router).ok());
     EXPECT_EQ(router.worker()->worker_id.server, upper ? "b" : "a");
     EXPECT_EQ(router.selector(), router.worker()->selector(OperationKind::kLookup));
@@ -104,6 +106,21 @@ TEST_F(KeyRouterTest, ACachedNodeThatMisledIsDroppedAndTheSearchStartsOver) {
   EXPECT_FALSE(session_.tree()->nodes()->Find(RootOf(kRoot)).has_value());
 }
 
+// Such nodes are of earlier regions with their ids, each of the tier above the other.
+TEST_F(KeyRouterTest, CachedNodesThatLeadRoundInACircleAreNotFollowedForLong) {
+  const Walk walk = WalkToChild("key", RootOf(kOther));
+  session_.tree()->nodes()->Keep(routes_node());
+  KeyRouter router = Router("key");
+  int steps = 0;
+  for (; router.may_use_cache(); ++steps) {
+    ASSERT_LT(steps, 20);
+    ASSERT_TRUE(router.Follow(walk, Walk::Step::kElsewhere, /*cached=*/true).ok());
+  }
+  EXPECT_FALSE(session_.tree()->nodes()->Find(RootOf(kRoot)).has_value());
+  ASSERT_TRUE(FindConnection(&router).ok());
+  EXPECT_EQ(router.root(), RootOf(kRoot));
+}
+
 TEST_F(KeyRouterTest, ANodeThatWasReadJustNowDoesNotMislead) {
   KeyRouter router = Router("key");
   ASSERT_TRUE(router.Follow(WalkToChild("key", RootOf(kOther)), Walk::Step::kElsewhere, /*cached=*/false).ok());
@@ -158,7 +175,7 @@ TEST_F(KeyRouterTest, ATableThatIsNotThereIsLookedForInTheNewestTable) {
   ChangeTable([](RegionTable* table) { table->tables["orders"] = {0, {{0, kThird}}}; });
   ASSERT_TRUE(FindConnection(&router).ok());
   ASSERT_NE(router.parts(), nullptr);
-  EXPECT_EQ(router.root(), RootOf(kThird));
+  EXPECT_EQ(router.root(), HashRootOf(kThird));
   EXPECT_EQ(router.worker()->worker_id.server, "b");
 }
 
@@ -170,7 +187,7 @@ TEST_F(KeyRouterTest, APartThatWasSplitIsFoundAfterARestart) {
   ChangeTable([&](RegionTable* table) { table->tables["users"].parts[position] = kThird; });
   ASSERT_TRUE(router.Follow(Route(RouteKind::kNotHeld)).ok());
   ASSERT_TRUE(FindConnection(&router).ok());
-  EXPECT_EQ(router.root(), RootOf(kThird));
+  EXPECT_EQ(router.root(), HashRootOf(kThird));
 }
 
 TEST_F(KeyRouterTest, ATableThatWasDroppedIsNotFound) {

@@ -31,7 +31,7 @@ class KeyRouterTest : public ::testing::Test {
     ClusterState state;
     state.shape = kShape;
     state.servers = {{"a", {{"address-a", 8}}, ""}, {"b", {{"address-b", 8}}, ""}, {"silent", {{"nowhere", 8}}, ""}};
-    state.table.next_region = kNew;
+    state.table.ids.next = kNew;
     state.table.root = kRoot;
     for (const uint32_t region : {kRoot, kOther, kLowerPart}) state.table.regions[region] = {{"a", 0}, 1};
     for (const uint32_t region : {kThird, kUpperPart}) state.table.regions[region] = {{"b", 0}, 1};

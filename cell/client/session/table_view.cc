@@ -11,8 +11,9 @@ namespace {
 
 constexpr int64_t kRefreshingPauseNs = 20'000;
 constexpr int64_t kRefreshPauseNs = 10'000'000;
-// Owners of regions that are gone are forgotten once there are this many more of them than regions.
-constexpr size_t kOwnersSlack = 1024;
+// Owners of regions that are gone, and where these were, are forgotten once there are this many more of them than twice
+// the regions. A shared memory fabric has a descriptor and a mapping for each.
+constexpr size_t kOwnersSlack = 64;
 
 }  // namespace
 
@@ -23,7 +24,8 @@ TableView::TableView(ClientLoop* loop, Connections* connections, const ClientMet
       metrics_(metrics),
       membership_(std::move(membership)),
       membership_wakes_(membership_->SetWake([fabric = loop->fabric()] { fabric->Wake(); })),
-      revision_(cluster().revision) {}
+      revision_(cluster().revision),
+      seen_ns_(loop->NowNs()) {}
 
 bool TableView::WillBeServed(uint32_t region) const {
   if (cluster().durability == Durability::kNone) return false;
@@ -55,13 +57,17 @@ const TableView::Owner* TableView::LookUpOwner(uint32_t region) {
     return nullptr;
   }
   WorkerConnection* const connection = connections_->To(entry->owner, worker->address);
-  // The region went away and came back. The memory that this client has mapped may belong to a process that has ended.
-  if (before != owners_.end() && before->second.worker == connection && before->second.epoch != entry->epoch &&
-      connection->up) {
-    connections_->ForgetRegion(*connection, region);
+  // Where it was at an earlier epoch is of no use any more, and if it has come back, that memory may belong to a
+  // process that has ended.
+  if (before != owners_.end() && before->second.epoch != entry->epoch && before->second.worker->up) {
+    connections_->ForgetRegion(*before->second.worker, region);
   }
   if (owners_.size() > 2 * cluster().table.regions.size() + kOwnersSlack) {
-    absl::erase_if(owners_, [this](const auto& one) { return cluster().table.Find(one.first) == nullptr; });
+    absl::erase_if(owners_, [this](const auto& one) {
+      const bool gone = cluster().table.Find(one.first) == nullptr;
+      if (gone && one.second.worker->up) connections_->ForgetRegion(*one.second.worker, one.first);
+      return gone;
+    });
   }
   Owner& owner = owners_[region];
   owner = {connection, entry->epoch, revision_, true};
@@ -96,7 +102,7 @@ void TableView::BeginRefresh() {
   membership_->Refresh([this](const absl::Status& status) {
     refreshing_ = false;
     ++refreshes_;
-    if (status.ok()) table_ns_ = refreshed_ns_;
+    if (status.ok()) table_ns_ = seen_ns_ = refreshed_ns_;
   });
 }
 
@@ -112,7 +118,8 @@ size_t TableView::Poll() {
 
 void TableView::RefreshIfDue() {
   const int64_t now_ns = loop_->now_ns();
-  const bool renew = reads() != reads_at_refresh_ && now_ns - table_ns_ > cluster().table_lease_ns / 3;
+  const bool renew = (reads() != reads_at_refresh_ && now_ns - table_ns_ > cluster().table_lease_ns / 3) ||
+                     now_ns - seen_ns_ > kOldAfterNs / 10;
   if ((!refresh_soon_ && !renew) || refreshing_ || now_ns - refreshed_ns_ < kRefreshPauseNs) return;
   refresh_soon_ = false;
   BeginRefresh();

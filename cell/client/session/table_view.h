@@ -68,6 +68,9 @@ class TableView {
   int64_t LeaseUntilNs() const {
     return cluster().durability == Durability::kNone ? INT64_MAX : table_ns_ + cluster().table_lease_ns;
   }
+  // Returns true if the view is so old that the regions that it names for a table may be parts of other tables by now,
+  // because region ids are used again (RegionIds). Searches of the tree notice such a region.
+  bool IsOld(int64_t now_ns) const { return now_ns - seen_ns_ > kOldAfterNs; }
   // Returns true if the last attempt to connect to the region's holder was neither answered nor refused: the worker may
   // be slow or stopped.
   bool IsSilent(uint32_t region) {
@@ -98,6 +101,8 @@ class TableView {
     bool known = false;
   };
 
+  static constexpr int64_t kOldAfterNs = 600'000'000'000;
+
   void BeginRefresh();
   // Returns null if no owner is known.
   const Owner* OwnerOf(uint32_t region) {
@@ -122,6 +127,7 @@ class TableView {
   int64_t refreshed_ns_ = 0;       // When the last one began.
   uint64_t reads_at_refresh_ = 0;  // This client's one-sided reads until then.
   int64_t table_ns_ = 0;           // When the last one that succeeded began; the lease counts from here.
+  int64_t seen_ns_ = 0;            // The same, or when this was made.
 };
 
 }  // namespace cell

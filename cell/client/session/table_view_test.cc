@@ -16,7 +16,7 @@ ClusterState State() {
   state.durability = Durability::kSync;
   state.table_lease_ns = kLeaseNs;
   state.servers = {{"server", {{"server", 8}}, ""}, {"other", {{"other", 8}}, ""}};
-  state.table.next_region = 3;
+  state.table.ids.next = 3;
   state.table.root = 1;
   state.table.regions = {{1, {{"server", 0}, 1}}, {2, {{"other", 0}, 1}}};
   return state;
@@ -207,6 +207,35 @@ TEST_F(TableViewTest, AClientThatReadsKeepsItsLease) {
   view_.RefreshIfDue();
   for (int i = 0; i < 10; ++i) view_.Poll();
   EXPECT_GT(view_.LeaseUntilNs(), before_ns);
+}
+
+TEST_F(TableViewTest, AViewGetsOldUnlessItIsRefreshed) {
+  auto owned = std::make_unique<WakingMembership>(cluster_);
+  WakingMembership* const membership = owned.get();
+  TableView view(&loop_, &connections_, &metrics_, std::move(owned));
+  const auto old_after = [&](int minutes) {
+    const int64_t until_ns = network_.now_ns() + minutes * int64_t{60'000'000'000};
+    network_.At(until_ns, [] {});
+    while (network_.now_ns() < until_ns) network_.Step();
+    return view.IsOld(loop_.NowNs());
+  };
+  const auto refresh = [&] {
+    Task<bool> task = view.Refresh(INT64_MAX);
+    task.Start();
+    while (!task.done()) view.Poll();
+  };
+  EXPECT_FALSE(old_after(9));
+  EXPECT_TRUE(old_after(2));
+  refresh();
+  EXPECT_FALSE(old_after(9));
+  membership->set_failing(absl::UnavailableError("the coordinator cannot be reached"));
+  refresh();
+  EXPECT_TRUE(old_after(2));
+  membership->set_failing(absl::OkStatus());
+  loop_.Touch();
+  view.RefreshIfDue();  // A client that does nothing but call servers.
+  for (int i = 0; i < 10; ++i) view.Poll();
+  EXPECT_FALSE(old_after(9));
 }
 
 }  // namespace

@@ -73,6 +73,8 @@ Task<absl::StatusOr<Walk::Step>> TreeReader::WalkToLeaf(WorkerConnection* worker
     if (step == Walk::Step::kArrived || step == Walk::Step::kRestart) co_return step;
     if (walk->moved_right()) {
       ++metrics_->moved_right;
+      // Its right neighbour may have been joined, and the neighbour's id used again, for a region far to the left.
+      if (to->cached) nodes_.Drop(wanted);
       const Pointer parent = walk->path(walk->level() + 1);
       if (!parent.null()) nodes_.Drop(parent);  // It was out of date.
     }

@@ -304,6 +304,18 @@ TEST_F(TreeReaderTest, AKeyPastTheMeganodeLeadsToItsNeighbour) {
   EXPECT_EQ(reader_.routes()->size(), 0u);
 }
 
+// Its neighbour's id may have been used again since, for a region to the left, from where right links lead back here.
+TEST_F(TreeReaderTest, ACachedNodeLeadsToItsNeighbourOnce) {
+  NewRegion(2, {1, "", "m", RootOf(7)});
+  ASSERT_EQ(WalkTo("z", 2).value(), Walk::Step::kElsewhere);
+  EXPECT_TRUE(reader_.nodes()->Find(RootOf(2)).has_value());
+  for (const int expected : {0, 1, 0}) {
+    ASSERT_EQ(WalkTo("z", 2).value(), Walk::Step::kElsewhere);
+    EXPECT_EQ(walk_.wants(), RootOf(7));
+    EXPECT_EQ(reads(), expected);
+  }
+}
+
 TEST_F(TreeReaderTest, TheDeadlineEndsAWalkWithAndWithoutReads) {
   const std::string key = KeyOf(1234);
   EXPECT_TRUE(absl::IsDeadlineExceeded(WalkTo(key, 1, /*use_cache=*/true, /*timeout_ns=*/0).status()));

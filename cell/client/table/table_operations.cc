@@ -5,6 +5,8 @@
 #include "absl/container/inlined_vector.h"
 #include "cell/base/mutant.h"
 #include "cell/client/call/operate.h"
+#include "fmt/format.h"
+#include "pilaf/bucket.h"
 #include "pilaf/lookup.h"
 
 namespace cell {
@@ -51,6 +53,10 @@ Task<Attempt<Value>> LookUp(Session* session, KeyRouter* router, std::string_vie
   if (parts == nullptr) {  // The table has just been dropped.
     (void)router->Restart();
     co_return std::nullopt;
+  }
+  if (parts->bucket_bytes != 0 && !ValidBucketBytes(parts->bucket_bytes)) {
+    co_return absl::FailedPreconditionError(
+        fmt::format("the region table is damaged: it gives a table buckets of {} bytes", parts->bucket_bytes));
   }
   const HashGeometry geometry = GeometryOf(region, session->view()->cluster().shape, parts->bucket_bytes);
   LookupOptions options;

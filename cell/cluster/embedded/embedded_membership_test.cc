@@ -199,7 +199,7 @@ TEST_F(EmbeddedMembershipTest, ManyAtOnceLoseNothing) {
   for (std::thread& thread : threads) thread.join();
   const RegionTable table = (*EmbeddedMembership::Open(directory_))->state().table;
   EXPECT_EQ(table.regions.size(), 200u);
-  EXPECT_EQ(table.next_region, 201u);
+  EXPECT_EQ(table.ids.next, 201u);
   EXPECT_EQ(table.version, 200u);
 }
 

@@ -62,13 +62,10 @@ class RemoteRegions {
   // Marks a region as asked for. Returns whether the server must be asked now; false if it has not answered yet.
   [[nodiscard]] bool Ask(uint32_t region) { return !std::exchange(regions_[region].asked, true); }
 
-  // Forgets where a region is, so that reads from now on wait for a new answer. Returns whether the server must be
-  // asked now; false if nothing was known.
-  [[nodiscard]] bool Forget(uint32_t region) {
+  // Forgets where a region is, so that the next read of it asks again.
+  void Forget(uint32_t region) {
     const auto it = regions_.find(region);
-    if (it == regions_.end() || !it->second.access.has_value()) return false;
-    it->second = {std::nullopt, /*asked=*/true};
-    return true;
+    if (it != regions_.end() && !it->second.asked) regions_.erase(it);
   }
 
   // Adds a read that waits. Ask for its region after this: if that breaks the connection, Fail must find the read.

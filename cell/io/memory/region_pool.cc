@@ -22,6 +22,7 @@ absl::StatusOr<std::unique_ptr<RegionPool::Region>> RegionPool::New(uint64_t byt
 absl::StatusOr<RegionMemory*> RegionPool::Make(uint32_t region, uint64_t bytes, bool staged) {
   RETURN_IF_ERROR(CheckRegion(region, bytes));
   std::unique_ptr<Region> made;
+  const int64_t now_ns = clock_->NowNs();
   {
     const std::lock_guard lock(mutex_);
     const auto same = [region](const auto& one) { return one->id == region; };
@@ -29,7 +30,9 @@ absl::StatusOr<RegionMemory*> RegionPool::Make(uint32_t region, uint64_t bytes, 
       return absl::AlreadyExistsError(fmt::format("region {} is already held", region));
     }
     const auto reusable = std::find_if(dropped_.begin(), dropped_.end(), [&](const auto& one) {
-      const bool was_here = std::find(one->former.begin(), one->former.end(), region) != one->former.end();
+      const bool was_here = std::any_of(one->former.begin(), one->former.end(), [&](const auto& its) {
+        return its.id == region && now_ns - its.dropped_ns < kFormerNs;
+      });
       return one->bytes == bytes && !(staged && was_here);
     });
     if (reusable != dropped_.end()) {
@@ -61,8 +64,10 @@ void RegionPool::Drop(uint32_t region) {
   const auto it =
       std::find_if(regions_.begin(), regions_.end(), [region](const auto& one) { return one->id == region; });
   if (it == regions_.end()) return;
-  std::vector<uint32_t>& former = (*it)->former;
-  if (std::find(former.begin(), former.end(), region) == former.end()) former.push_back(region);
+  const int64_t now_ns = clock_->NowNs();
+  std::vector<Region::Former>& former = (*it)->former;
+  std::erase_if(former, [&](const auto& one) { return one.id == region || now_ns - one.dropped_ns >= kFormerNs; });
+  former.push_back({region, now_ns});
   dropped_.push_back(std::move(*it));
   regions_.erase(it);
 }

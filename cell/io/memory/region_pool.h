@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "cell/base/clock.h"
+#include "cell/io/exec/system_clock.h"
 #include "cell/io/memory/shm_memory.h"
 #include "cell/region/region_memory.h"
 
@@ -19,7 +21,9 @@ namespace cell {
 
 class RegionPool {
  public:
-  explicit RegionPool(bool huge_pages) : use_huge_pages_(huge_pages) {}
+  // `clock` must outlive this.
+  explicit RegionPool(bool huge_pages, const Clock* clock = SystemClock::Get())
+      : use_huge_pages_(huge_pages), clock_(clock) {}
 
   // Work like Fabric::CreateRegion, CreateStagedRegion, PublishRegion, DropRegion and PrepareRegion.
   absl::StatusOr<RegionMemory*> Create(uint32_t region, uint64_t bytes) { return Make(region, bytes, false); }
@@ -48,7 +52,11 @@ class RegionPool {
   struct Region {
     uint32_t id = 0;
     bool staged = false;
-    std::vector<uint32_t> former = {};  // All regions that were here.
+    struct Former {
+      uint32_t id;
+      int64_t dropped_ns;
+    };
+    std::vector<Former> former = {};  // Regions that were here until a moment ago.
     uint64_t bytes = 0;
     ShmMemory shm;
     RegionMemory memory;
@@ -57,7 +65,12 @@ class RegionPool {
   absl::StatusOr<std::unique_ptr<Region>> New(uint64_t bytes) const;
   absl::StatusOr<RegionMemory*> Make(uint32_t region, uint64_t bytes, bool staged);
 
+  // A client that knows where a region was believes what it reads there until its lease on the region table ends
+  // (docs/protocols.md). So for so long a staged region gets no memory where it was before.
+  static constexpr int64_t kFormerNs = 30'000'000'000;
+
   const bool use_huge_pages_;
+  const Clock* const clock_;
   mutable std::mutex mutex_;  // Guards regions_ and dropped_.
   std::vector<std::unique_ptr<Region>> regions_;
   std::vector<std::unique_ptr<Region>> dropped_;  // Their memory is free.

@@ -49,7 +49,7 @@ absl::Status RootLost(uint32_t region, const std::string& server) {
 }
 
 // Checks that the region table lists every region that has a log. A table that does not is older than the logs, or was
-// lost. New regions would then reuse numbers of old ones, and their logs would be mixed.
+// lost. New regions would then have the ids and epochs of old ones, and their logs would be mixed.
 Task<absl::Status> CheckTableKnowsLogs(Membership* membership, LogFlusher* logs) {
   std::vector<uint32_t> kept;
   const RunInPool::Work list = [logs, &kept]() -> absl::Status {
@@ -59,12 +59,12 @@ Task<absl::Status> CheckTableKnowsLogs(Membership* membership, LogFlusher* logs)
   absl::Status status = co_await logs->RunOnDisk(list);
   if (!status.ok()) co_return status;
   const auto newest = std::max_element(kept.begin(), kept.end());
-  if (newest == kept.end() || *newest < membership->state().table.next_region) co_return absl::OkStatus();
+  if (newest == kept.end() || membership->state().table.ids.Given(*newest)) co_return absl::OkStatus();
   // A region enters the table before it has a log, so a table that is read now has all that were listed.
   status = co_await RefreshAwaiter(membership);
   if (!status.ok()) co_return status;
-  const uint32_t next = membership->state().table.next_region;
-  if (*newest < next) co_return absl::OkStatus();
+  if (membership->state().table.ids.Given(*newest)) co_return absl::OkStatus();
+  const uint32_t next = membership->state().table.ids.next;
   co_return absl::FailedPreconditionError(fmt::format(
       "the region table {}, but a log of region {} exists: the table was lost, or replaced by an older copy. Restore "
       "the newest table, or delete the cluster with its logs (//tools:wipe). Nothing was changed",
@@ -103,22 +103,24 @@ Task<absl::Status> MakeIfMissing(Membership* membership, Regions* regions, LogFl
     }
   }
   uint32_t made = 0;
+  uint64_t epoch = 0;
   size_t forgotten = 0;
   Membership::TableChange begin = [&](RegionTable* table) -> absl::Status {
     made = 0;
     forgotten = 0;
     if (all_lost == std::optional(table->version)) {
       forgotten = table->regions.size();
-      table->regions.clear();
+      table->EraseIf([](uint32_t, const RegionTable::Entry&) { return true; });
       table->tables.clear();
       table->root = 0;
     }
     const RegionTable::Entry* root = table->Find(table->root);
     if (root != nullptr && root->owner == self && !logs->on()) return RootLost(table->root, self.server);
     if (root != nullptr) return absl::AlreadyExistsError("the tree already has a root");
-    std::erase_if(table->regions, [&](const auto& region) { return abandoned.contains(region.first); });
+    table->EraseIf([&](uint32_t region, const RegionTable::Entry&) { return abandoned.contains(region); });
     if (!table->regions.empty()) return absl::AlreadyExistsError("another server is creating the root");
     ASSIGN_OR_RETURN(made, table->Add(self, 0));
+    epoch = table->Find(made)->epoch;
     return absl::OkStatus();
   };
   absl::Status status = co_await ChangeAwaiter(membership, std::move(begin));
@@ -128,7 +130,7 @@ Task<absl::Status> MakeIfMissing(Membership* membership, Regions* regions, LogFl
     spdlog::warn("the cluster's {} regions were lost when its servers ended; the cluster starts again empty",
                  forgotten);
   }
-  status = regions->Create(made, RegionContent()).status();
+  status = regions->Create(made, RegionContent(), RegionState::kServing, epoch).status();
   if (status.ok()) status = co_await logs->Create(made);
   if (!status.ok()) co_return status;
   Membership::TableChange set_root = [made](RegionTable* table) -> absl::Status { return table->SetRoot(0, made); };

@@ -110,6 +110,7 @@ void Joiner::Step() {
   if (!options_.enabled || busy_ || scheduler_->stopping() || now_ns < look_at_ns_) return;
   look_at_ns_ = now_ns + options_.every_ns;
   if (not_before_ns_.size() > kNotBeforeMax) not_before_ns_.clear();
+  if (not_migrated_before_ns_.size() > kNotBeforeMax) not_migrated_before_ns_.clear();
   for (HeldRegion* region : regions_->all()) {
     if (region->tree == nullptr || !MayGo(*region)) continue;
     if (region->tree->unmerged() && !merging_) {
@@ -227,6 +228,7 @@ Task<absl::Status> Joiner::LowerRoot() {
   }
   if (scheduler_->stopping()) co_return Stopping();
   const RegionClaim claim(root, ClaimPurpose::kJoin);
+  const uint64_t epoch = root->epoch();
   root->ChangeState(RegionState::kFrozen);  // It takes no route any more. A new one leads to a new root.
   Reach(/*of_table=*/false, "root frozen");
   absl::Status status;
@@ -234,7 +236,7 @@ Task<absl::Status> Joiner::LowerRoot() {
   if (status.ok() && scheduler_->stopping()) co_return Stopping();
   if (status.ok() && root->lost()) status = Lost();
   if (status.ok()) {
-    Membership::TableChange change = [id, epoch = root->epoch(), child](RegionTable* table) {
+    Membership::TableChange change = [id, epoch, child](RegionTable* table) {
       return table->LowerRoot(id, epoch, child);
     };
     status = co_await CommitTableChange(membership_, scheduler_, std::move(change));
@@ -248,7 +250,7 @@ Task<absl::Status> Joiner::LowerRoot() {
   ++counters_.roots_removed;
   spdlog::info("region {} led to region {} alone, which is the root of the tree now", id, child);
   Reach(/*of_table=*/false, "root removed");
-  co_await logs_->RemoveLog(id);
+  co_await logs_->RemoveLog(id, epoch);
   co_return absl::OkStatus();
 }
 
@@ -257,7 +259,7 @@ bool Joiner::BeginMigration(HeldRegion* region, uint32_t right) {
   if (right == 0 || region->store->fill() > kMigratedFillMax || draining.contains(self_.server)) return false;
   absl::StatusOr<WorkerId> owner = membership_->state().OwnerOf(right);
   if (!owner.ok() || *owner == self_ || membership_->IsGone(*owner) || draining.contains(owner->server)) return false;
-  int64_t& not_before_ns = not_before_ns_[{region->region(), right}];
+  int64_t& not_before_ns = not_migrated_before_ns_[{region->region(), right}];
   if (clock_->NowNs() < not_before_ns) return false;
   not_before_ns = clock_->NowNs() + options_.migrate_again_after_ns;
   busy_ = true;
@@ -328,6 +330,7 @@ Task<absl::Status> Joiner::JoinClaimed(Neighbours neighbours) {
   HeldRegion* const left = held.left.region();
   HeldRegion* const right = held.right.region();
   const uint32_t left_id = left->region(), right_id = right->region();
+  const uint64_t right_epoch = right->epoch();
   const bool of_table = right->hash != nullptr;
   const auto tier = static_cast<uint8_t>(of_table ? 0 : right->tree->tier() + 1);
   std::string key = of_table ? "" : right->tree->range().low;
@@ -345,7 +348,7 @@ Task<absl::Status> Joiner::JoinClaimed(Neighbours neighbours) {
   if (scheduler_->stopping()) co_return Stopping();
   if (status.ok()) {
     ++(of_table ? counters_.part_joins : counters_.joins);
-    co_await logs_->RemoveLog(right_id);
+    co_await logs_->RemoveLog(right_id, right_epoch);
     Reach(of_table, "cleaned");
     co_return status;
   }

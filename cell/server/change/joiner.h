@@ -144,7 +144,9 @@ class Joiner {
   int64_t look_at_ns_ = 0;
   bool busy_ = false;     // With a join, with a migration before one, or with the root.
   bool merging_ = false;  // MergeLeaves runs.
-  std::map<std::pair<uint32_t, uint32_t>, int64_t> not_before_ns_;  // For neighbours that could not be joined.
+  using Pair = std::pair<uint32_t, uint32_t>;
+  std::map<Pair, int64_t> not_before_ns_;           // For neighbours that could not be joined.
+  std::map<Pair, int64_t> not_migrated_before_ns_;  // For regions and their right neighbours, to which they were moved.
   Counters counters_;
 };
 

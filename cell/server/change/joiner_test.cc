@@ -53,7 +53,7 @@ class JoinerTest : public JoinerFixture {
     EXPECT_FALSE(First()->claimed());
   }
   // Returns the state in which a recovery of the first meganode's log would find it.
-  size_t KeysInLog(const LogReplay::IsGone& is_gone) { return JoinerFixture::KeysInLog(First()->region(), is_gone); }
+  size_t KeysInLog(const LogReplay::GoneAt& is_gone) { return JoinerFixture::KeysInLog(First()->region(), is_gone); }
 };
 
 TEST_F(JoinerTest, AMeganodeIsJoinedInOrder) {
@@ -70,7 +70,7 @@ TEST_F(JoinerTest, AMeganodeIsJoinedInOrder) {
   ExpectWhole();
   EXPECT_EQ(root()->store->keys(), 1u);  // The route of the first meganode.
   EXPECT_FALSE(HasLog(right));
-  EXPECT_EQ(KeysInLog([right](uint32_t region) { return region == right; }), static_cast<size_t>(kKeys));
+  EXPECT_EQ(KeysInLog([right](uint32_t region, uint32_t) { return region == right; }), static_cast<size_t>(kKeys));
 }
 
 // The change of the region table decides: a recovery that finds the right meganode there does not take what was copied.
@@ -80,8 +80,8 @@ TEST_F(JoinerTest, TheTableSaysWhetherARecoveryTakesWhatWasCopied) {
   size_t without = 0, with = 0;
   worker_->sync_points()->on_reach = [&](std::string_view point) {
     if (point != "join: logged") return;
-    without = KeysInLog([](uint32_t) { return false; });
-    with = KeysInLog([right](uint32_t region) { return region == right; });
+    without = KeysInLog([](uint32_t, uint32_t) { return false; });
+    with = KeysInLog([right](uint32_t region, uint32_t) { return region == right; });
   };
   ASSERT_TRUE(Run(worker_->joiner()->Join(right)).ok());
   worker_->sync_points()->on_reach = nullptr;
@@ -109,7 +109,7 @@ TEST_F(JoinerTest, OneThatIsRefusedLeavesBothAsTheyWere) {
   // It can be joined later. What the first attempt has copied does not count.
   ASSERT_TRUE(*Find(right)->store->Delete(KeyOf(kKeys - 1)));
   ASSERT_TRUE(Run(worker_->joiner()->Join(right)).ok());
-  EXPECT_EQ(KeysInLog([right](uint32_t region) { return region == right; }), static_cast<size_t>(kKeys - 1));
+  EXPECT_EQ(KeysInLog([right](uint32_t region, uint32_t) { return region == right; }), static_cast<size_t>(kKeys - 1));
 }
 
 TEST_F(JoinerTest, WhatCannotBeJoinedIsSaid) {

@@ -71,7 +71,7 @@ class JoinerFixture : public ::testing::Test {
   }
   HeldRegion* Find(uint32_t region) { return worker_->regions()->Find(region); }
   // Returns the number of pairs that a recovery of the region's log would find.
-  size_t KeysInLog(uint32_t region, const LogReplay::IsGone& is_gone) {
+  size_t KeysInLog(uint32_t region, const LogReplay::GoneAt& is_gone) {
     DirectoryLogStore store(host_.get(), "log");
     LogReplay replay(&store, region, is_gone);
     EXPECT_TRUE(replay.Open().ok());

@@ -323,6 +323,7 @@ Task<bool> Migrator::Pull(uint32_t id, uint64_t epoch, WorkerId from) {
   Incoming incoming{id, epoch, from, *memory, &copy, written.get()};
   absl::Status status = co_await Copy(incoming);
   if (status.ok()) status = co_await Commit(incoming);
+  peers_->ForgetRegion(from, id);  // Else its mapping would stay for ever.
   if (!status.ok()) {
     regions_->NotArrived(id, *memory, *written);
     co_return co_await Refuse(id, epoch, std::move(from), std::move(status));

@@ -68,7 +68,7 @@ class MigratorTest : public ::testing::Test {
     state.shape = kShape;
     state.durability = durability;
     state.servers = {{"target", {{"target", 8}}, ""}, {"source", {{"source", 8}}, ""}};
-    state.table.next_region = kRegion + 1;
+    state.table.ids.next = kRegion + 1;
     state.table.root = 1;
     state.table.regions = {{1, {{"source", 0}, 1}}, {kRegion, {{"source", 0}, 1}}};
     cluster_ = std::make_shared<MemoryCluster>(state);

@@ -76,7 +76,7 @@ TEST_P(PartJoinerTest, APartIsJoinedInOrder) {
   EXPECT_EQ(PartAt(0)->hash->range(), HashRange{});
   ExpectKeys(0);
   EXPECT_FALSE(HasLog(upper));
-  EXPECT_EQ(KeysInLog(lower, [upper](uint32_t region) { return region == upper; }), kKeys);
+  EXPECT_EQ(KeysInLog(lower, [upper](uint32_t region, uint32_t) { return region == upper; }), kKeys);
   // The part can be split again, at the same place.
   Split(0);
   EXPECT_EQ(Parts().parts.size(), 2u);
@@ -92,8 +92,8 @@ TEST_P(PartJoinerTest, TheTableSaysWhetherARecoveryTakesWhatWasCopied) {
   size_t without = 0, with = 0;
   worker_->sync_points()->on_reach = [&](std::string_view point) {
     if (point != "table join: logged") return;
-    without = KeysInLog(lower, [](uint32_t) { return false; });
-    with = KeysInLog(lower, [upper](uint32_t region) { return region == upper; });
+    without = KeysInLog(lower, [](uint32_t, uint32_t) { return false; });
+    with = KeysInLog(lower, [upper](uint32_t region, uint32_t) { return region == upper; });
   };
   ASSERT_TRUE(Run(worker_->joiner()->Join(upper)).ok());
   worker_->sync_points()->on_reach = nullptr;
@@ -131,7 +131,7 @@ TEST_P(PartJoinerTest, OneThatIsRefusedIsUndoneBeforeTheUpperPartIsWritten) {
   while (PartOf(KeyOf(gone))->region() != upper) ++gone;
   ASSERT_TRUE(*Find(upper)->store->Delete(KeyOf(gone)));
   ASSERT_TRUE(Run(worker_->joiner()->Join(upper)).ok());
-  EXPECT_EQ(KeysInLog(lower, [upper](uint32_t region) { return region == upper; }), kKeys - 1);
+  EXPECT_EQ(KeysInLog(lower, [upper](uint32_t region, uint32_t) { return region == upper; }), kKeys - 1);
 }
 
 TEST_P(PartJoinerTest, WhatCannotBeJoinedIsSaid) {

@@ -256,7 +256,7 @@ Task<bool> Recoverer::Recover(Claimed claimed) {
     EndRecovering(child, epoch);
     if (!served) continue;
     spdlog::info("region {} was not part of the tree yet: its keys are still in its left neighbour", child);
-    co_await logs_->RemoveLog(child);
+    co_await logs_->RemoveLog(child, epoch);
   }
   co_return status.ok();
 }
@@ -299,12 +299,15 @@ Task<bool> Recoverer::HandleFailure(uint32_t region, uint64_t epoch, absl::Statu
 }
 
 // Blocks; runs on the thread pool. Nobody else uses `memory` yet, except readers, which find it invalid.
-absl::Status Recoverer::Replay(uint32_t region, uint64_t epoch, const LogReplay::IsGone& is_gone, RegionMemory* memory,
+absl::Status Recoverer::Replay(uint32_t region, uint64_t epoch, const RegionTable& table, RegionMemory* memory,
                                Replayed* replayed) const {
   LogStore* const store = logs_->store();
   const int64_t begun_ns = clock_->NowNs();
   RETURN_IF_ERROR(store->Fence(region, static_cast<uint32_t>(epoch)));
-  LogReplay replay(store, region, is_gone);
+  const RegionTable::Entry* const entry = table.Find(region);
+  if (entry == nullptr) return absl::AbortedError("the region is gone");
+  const LogReplay::GoneAt is_gone = [&table](uint32_t other, uint32_t at) { return table.IsGone(other, at); };
+  LogReplay replay(store, region, is_gone, entry->first_epoch);
   RETURN_IF_ERROR(replay.Open());
   RETURN_IF_ERROR(RebuildRegion(replay, region, regions_->shape(), memory, &replayed->content, regions_->pairs()));
   replayed->cuts = replay.cuts();
@@ -333,9 +336,8 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
   Replayed replayed;
   // A table from after the claim: no join of the region with its right neighbour is made any more.
   const RegionTable table = membership_->state().table;
-  const LogReplay::IsGone is_gone = [&table](uint32_t other) { return table.Find(other) == nullptr; };
-  const RunInPool::Work work = [this, region, epoch, &is_gone, memory = *memory, &replayed] {
-    return Replay(region, epoch, is_gone, memory, &replayed);
+  const RunInPool::Work work = [this, region, epoch, &table, memory = *memory, &replayed] {
+    return Replay(region, epoch, table, memory, &replayed);
   };
   absl::Status status = co_await logs_->RunReplay(work);
   if (!status.ok()) {
@@ -379,7 +381,7 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
     scheduler_->Spawn(routes_->Publish(static_cast<uint8_t>(replayed.content.range.tier + 1),
                                        replayed.content.range.low, std::move(held_claim)));
   }
-  for (const uint32_t joined : replayed.joined) co_await logs_->RemoveLog(joined);
+  for (const auto& [joined, last_epoch] : replayed.joined) co_await logs_->RemoveLog(joined, last_epoch);
   sync_points_->Reach("takeover: serves");
   ++counters_.recovered;
   counters_.last_served_ns = clock_->NowNs() - claimed_ns;

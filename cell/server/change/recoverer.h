@@ -93,7 +93,7 @@ class Recoverer {
     uint64_t next_sequence = 0;
     RegionContent content;
     std::map<uint32_t, uint32_t> cuts;
-    std::set<uint32_t> joined;
+    std::map<uint32_t, uint32_t> joined;
     uint64_t records = 0, torn_bytes = 0, took_ns = 0;
   };
 
@@ -115,7 +115,7 @@ class Recoverer {
   // Tries again later, or lets another worker try. If the log is damaged, neither is possible.
   Task<bool> HandleFailure(uint32_t region, uint64_t epoch, absl::Status status);
   Task<absl::Status> RecoverOne(uint32_t region, uint64_t epoch, int64_t claimed_ns);
-  absl::Status Replay(uint32_t region, uint64_t epoch, const LogReplay::IsGone& is_gone, RegionMemory* memory,
+  absl::Status Replay(uint32_t region, uint64_t epoch, const RegionTable& table, RegionMemory* memory,
                       Replayed* replayed) const;
 
   const WorkerId self_;

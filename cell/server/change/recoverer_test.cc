@@ -66,7 +66,7 @@ class RecovererTest : public ::testing::Test {
     state.shape = kShape;
     state.durability = Durability::kSync;
     state.servers = {{"new", {{"new", 8}}, ""}};
-    state.table.next_region = kRegion + 1;
+    state.table.ids.next = kRegion + 1;
     state.table.root = kRegion;
     state.table.regions = {{kRegion, {{"old", 0}, 1}}};
     return state;
@@ -215,7 +215,7 @@ TEST_F(RecovererTest, TheLogOfARegionThatWasNotCutOffIsRemoved) {
     CELL_CHECK(Flush(&log).ok());
   }
   ClusterState state = OldOwnersCluster();
-  state.table.next_region = kChild + 1;
+  state.table.ids.next = kChild + 1;
   state.table.regions[kChild] = {{"old", 0}, 1, kRegion};
   const auto cluster = std::make_shared<MemoryCluster>(state);
   SimNetwork network{SimOptions{}};

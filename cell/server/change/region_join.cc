@@ -13,12 +13,12 @@ namespace {
 class MeganodeRegionJoin : public RegionJoin {
  public:
   MeganodeRegionJoin(HeldRegion* left, HeldRegion* right, size_t copied)
-      : left_(left), region_(right->region()), range_(right->tree->range()), copied_(copied) {
+      : left_(left), region_(right->region()), epoch_(right->epoch()), range_(right->tree->range()), copied_(copied) {
     join_.emplace(left->tree, right->tree);
   }
 
-  void LogBegin() const override { left_->log->Append(RecordKind::kCut, range_.low, RootOf(region_)); }
-  void LogEnd() const override { left_->log->Append(RecordKind::kJoin, "", EncodeJoin(region_, range_)); }
+  void LogBegin() const override { left_->log->Append(RecordKind::kCut, range_.low, EncodeCut(region_, epoch_)); }
+  void LogEnd() const override { left_->log->Append(RecordKind::kJoin, "", EncodeJoin(region_, epoch_, range_)); }
   absl::StatusOr<bool> Copy(size_t steps) override { return join_->Copy(steps * copied_, left_->pending.size()); }
   void Finish() override { join_->Finish(); }
   bool Undo() override {
@@ -29,6 +29,7 @@ class MeganodeRegionJoin : public RegionJoin {
  private:
   HeldRegion* const left_;
   const uint32_t region_;
+  const uint64_t epoch_;
   const MeganodeRange range_;  // Of the right meganode.
   const size_t copied_;
   std::optional<MeganodeJoin> join_;
@@ -39,12 +40,13 @@ class PartJoin : public RegionJoin {
   PartJoin(HeldRegion* lower, HeldRegion* upper, size_t copied)
       : lower_(lower),
         region_(upper->region()),
+        epoch_(static_cast<uint32_t>(upper->epoch())),
         range_(upper->hash->range()),
         units_(UnitsPerStep(*lower->hash, copied)),
         join_(lower->hash, upper->hash) {}
 
-  void LogBegin() const override { Log(RecordKind::kHashCut, HashCutValue{range_.first, region_}); }
-  void LogEnd() const override { Log(RecordKind::kHashJoin, HashJoinValue{region_, range_.last}); }
+  void LogBegin() const override { Log(RecordKind::kHashCut, HashCutValue{range_.first, region_, epoch_}); }
+  void LogEnd() const override { Log(RecordKind::kHashJoin, HashJoinValue{region_, range_.last, epoch_}); }
   absl::StatusOr<bool> Copy(size_t steps) override { return join_.Copy(static_cast<uint32_t>(steps) * units_); }
   void Finish() override { join_.Finish(); }
   bool Undo() override { return join_.Undo(units_); }
@@ -57,6 +59,7 @@ class PartJoin : public RegionJoin {
 
   HeldRegion* const lower_;
   const uint32_t region_;
+  const uint32_t epoch_;
   const HashRange range_;  // Of the upper part.
   const uint32_t units_;   // Number of slots or buckets.
   HashJoin join_;

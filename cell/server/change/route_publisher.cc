@@ -130,7 +130,8 @@ Task<absl::Status> RoutePublisher::MakeRoot(uint32_t old_root, uint8_t tier, con
   absl::StatusOr<RegionClaim> made = co_await allocator_->Allocate(std::move(content), 0);
   if (!made.ok()) co_return made.status();
   Meganode* const tree = made->region()->tree;
-  const uint32_t region = tree->region();
+  const auto added = RegionAllocator::NewRegion::Of(*made->region());
+  const uint32_t region = added.id;
   absl::Status status = tree->InsertRoute("", RootOf(old_root)).status();
   if (status.ok()) status = tree->InsertRoute(key, RootOf(child)).status();
   if (status.ok()) status = co_await logs_->Flushed(region);
@@ -141,7 +142,7 @@ Task<absl::Status> RoutePublisher::MakeRoot(uint32_t old_root, uint8_t tier, con
     status = co_await CommitTableChange(membership_, scheduler_, std::move(raise));
   }
   if (!status.ok()) {  // Another worker was faster.
-    if (!scheduler_->stopping()) co_await allocator_->Discard(region);
+    if (!scheduler_->stopping()) co_await allocator_->Discard(added);
     co_return status;
   }
   if (!made->region()->lost()) made->region()->ChangeState(RegionState::kServing);

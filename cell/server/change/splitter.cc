@@ -121,14 +121,14 @@ Task<absl::Status> Splitter::SplitOff(HeldRegion* region, RegionContent content)
   const Meganode::BordersKept borders(region->tree);  // The upper part begins at a border of leaves.
   absl::StatusOr<RegionClaim> upper = co_await allocator_->Allocate(std::move(content), region->region());
   if (!upper.ok()) co_return upper.status();
-  const uint32_t made = upper->region()->region();
+  const auto made = RegionAllocator::NewRegion::Of(*upper->region());
   Reach(*region, "region made");
   absl::Status status = co_await CopyAndCut(region, &*upper);
   if (status.ok() || scheduler_->stopping()) co_return status;
   if (region->log == nullptr || region->log->status().ok()) {
     co_await allocator_->Discard(made);
   } else {
-    regions_->Drop(made);  // The cut may be on disk: a recovery of the lower region learns it from the log.
+    regions_->Drop(made.id);  // The cut may be on disk: a recovery of the lower region learns it from the log.
   }
   co_return status;
 }

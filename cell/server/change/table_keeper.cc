@@ -66,7 +66,8 @@ Task<absl::Status> TableKeeper::Create(std::string name, uint32_t bucket_bytes, 
   content.bucket_bytes = bucket_bytes;
   absl::StatusOr<RegionClaim> made = co_await allocator_->Allocate(std::move(content), 0);
   if (!made.ok()) co_return made.status();
-  const uint32_t region = made->region()->region();
+  const auto added = RegionAllocator::NewRegion::Of(*made->region());
+  const uint32_t region = added.id;
   Membership::TableChange create = [name, bucket_bytes, region, parts](RegionTable* table) {
     const auto there = table->TableOf(region);
     if (there != table->tables.end() && there->first == name) return absl::OkStatus();
@@ -74,7 +75,7 @@ Task<absl::Status> TableKeeper::Create(std::string name, uint32_t bucket_bytes, 
   };
   const absl::Status status = co_await CommitTableChange(membership_, scheduler_, std::move(create));
   if (!status.ok()) {
-    if (!scheduler_->stopping()) co_await allocator_->Discard(region);
+    if (!scheduler_->stopping()) co_await allocator_->Discard(added);
     co_return status;
   }
   if (!made->region()->lost()) made->region()->ChangeState(RegionState::kServing);
@@ -183,7 +184,7 @@ Task<absl::Status> TableKeeper::Drop(std::string name) {
       while (regions_->Find(region) != nullptr && !scheduler_->stopping())
         co_await regions_->departed()->Wait(scheduler_);
     } else if (membership_->IsGone(entry.owner)) {
-      co_await logs_->RemoveLog(region);
+      co_await logs_->RemoveLog(region, entry.epoch);
     } else {
       co_await AwaitDropped(entry.owner, region);
     }
@@ -224,13 +225,14 @@ void TableKeeper::Step() {
   for (HeldRegion* region : regions_->all()) {
     // The table is not older than what this worker knew when the region came here, or joined.
     if (region->hash == nullptr || region->state() == RegionState::kFilling || region->claimed() || region->lost() ||
-        !region->pending.empty() || table.Find(region->region()) != nullptr) {
+        !region->pending.empty() || !table.IsGone(region->region(), region->epoch())) {
       continue;
     }
     const uint32_t id = region->region();
+    const uint64_t epoch = region->epoch();
     spdlog::info("removed region {}: its table was dropped", id);
     regions_->Drop(id);
-    scheduler_->Spawn(logs_->RemoveLog(id));
+    scheduler_->Spawn(logs_->RemoveLog(id, epoch));
   }
 }
 

@@ -21,21 +21,32 @@ void LogCollector::Step() {
 }
 
 Task<bool> LogCollector::Look() {
-  std::vector<uint32_t> kept;
-  const RunInPool::Work list = [this, &kept]() -> absl::Status {
-    ASSIGN_OR_RETURN(kept, logs_->store()->Regions());
+  std::map<uint32_t, uint32_t> kept;  // Their last epochs.
+  const RegionTable before = membership_->state().table;
+  const RunInPool::Work list = [this, &kept, &before]() -> absl::Status {
+    ASSIGN_OR_RETURN(const std::vector<uint32_t> regions, logs_->store()->Regions());
+    for (const uint32_t region : regions) {
+      if (before.Find(region) == nullptr) {
+        ASSIGN_OR_RETURN(kept[region], logs_->store()->LastEpoch(region));
+      }
+    }
     return absl::OkStatus();
   };
   absl::Status status = co_await logs_->RunOnDisk(list);
   if (status.ok()) status = co_await RefreshAwaiter(membership_);
-  std::set<uint32_t> nobodys;
+  std::map<uint32_t, uint32_t> nobodys;
   const RegionTable table = membership_->state().table;
-  for (const uint32_t region : kept) {
-    if (status.ok() && region < table.next_region && table.Find(region) == nullptr) nobodys.insert(region);
+  for (const auto& [region, last_epoch] : kept) {
+    // If this table is an older copy that was put back, it may not know the region yet.
+    const bool known = table.ids.Given(region) && last_epoch <= table.ids.removed_epoch;
+    if (status.ok() && known && table.IsGone(region, last_epoch)) nobodys[region] = last_epoch;
   }
-  for (const uint32_t region : nobodys) {
-    if (!seen_.contains(region) || regions_->Find(region) != nullptr || scheduler_->stopping()) continue;
-    const bool removed = co_await logs_->RemoveLog(region);
+  for (const auto& [region, last_epoch] : nobodys) {
+    const auto seen = seen_.find(region);
+    if (seen == seen_.end() || seen->second != last_epoch || regions_->Find(region) != nullptr ||
+        scheduler_->stopping())
+      continue;
+    const bool removed = co_await logs_->RemoveLog(region, last_epoch);
     removed_ += removed;
     if (removed) spdlog::info("the log of region {}, which no longer exists, was removed", region);
   }

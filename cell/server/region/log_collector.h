@@ -2,13 +2,14 @@
 //
 // A worker that drops a region, or abandons a new one, removes its log. If its server dies before that, nobody knows of
 // the log any more. The worker that holds the tree's root therefore checks regularly for which regions the store has
-// logs. A region that is not in the table, and whose id was used, never comes back, because ids are not reused. The
-// table must be newer than the list of logs, because a region enters the table before its log is begun.
+// logs. A region that is not in the table, and whose id was used, never comes back, and a later region with its id has
+// higher epochs. The table must be newer than the list of logs, because a region enters the table before its log is
+// begun.
 //
 // Not thread-safe: used only on the worker's thread.
 #pragma once
 
-#include <set>
+#include <map>
 
 #include "cell/base/clock.h"
 #include "cell/cluster/membership.h"
@@ -48,7 +49,7 @@ class LogCollector {
   const LogCollectorOptions options_;
   bool looking_ = false;
   int64_t look_at_ns_ = 0;
-  std::set<uint32_t> seen_;  // Logs without a region, as of the last check.
+  std::map<uint32_t, uint32_t> seen_;  // Logs without a region, as of the last check, and their last epochs.
   uint64_t removed_ = 0;
 };
 

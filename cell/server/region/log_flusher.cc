@@ -32,22 +32,26 @@ Task<absl::Status> LogFlusher::Open(uint32_t region, uint64_t epoch, uint64_t se
 
 Task<absl::Status> LogFlusher::Create(uint32_t region) {
   if (!on()) co_return absl::OkStatus();
+  const auto epoch = static_cast<uint32_t>(regions_->Find(region)->epoch());
   std::unique_ptr<LogWriter> writer;
   bool there = false;
-  const RunInPool::Work look = [this, region, &there]() -> absl::Status {
-    ASSIGN_OR_RETURN(there, store_->Has(region));
-    return absl::OkStatus();
+  const RunInPool::Work clear = [this, region, epoch, &there]() -> absl::Status {
+    ASSIGN_OR_RETURN(const uint32_t last_epoch, store_->LastEpoch(region));
+    there = last_epoch >= epoch;
+    if (there || last_epoch == 0) return absl::OkStatus();
+    RETURN_IF_ERROR(store_->Fence(region, epoch));  // Nothing can be added to what is removed.
+    return store_->Remove(region, epoch - 1);
   };
-  absl::Status status = co_await RunOnDisk(look);
+  absl::Status status = co_await RunOnDisk(clear);
   if (status.ok() && there) {
     found_anothers_ = true;
     status = absl::AlreadyExistsError(
         fmt::format("a log of region {} already exists: the region table is older than the logs", region));
   }
-  if (status.ok()) status = co_await Open(region, 1, 1, &writer);
+  if (status.ok()) status = co_await Open(region, epoch, 1, &writer);
   if (!status.ok()) co_return status;
   HeldRegion* const held = regions_->Find(region);
-  held->SetLog(std::make_shared<RegionLog>(region, 1, 1, std::move(writer)), log_first());
+  held->SetLog(std::make_shared<RegionLog>(region, epoch, 1, std::move(writer)), log_first());
   const HeldRegion::RangeRecord range = held->range_record();
   held->log->Append(range.kind, range.key, range.value);
   co_return co_await Flushed(region);
@@ -90,9 +94,11 @@ Task<absl::Status> LogFlusher::Settled(uint32_t region) {
   }
 }
 
-Task<bool> LogFlusher::RemoveLog(uint32_t region) {
+Task<bool> LogFlusher::RemoveLog(uint32_t region, uint64_t last_epoch) {
   if (!on()) co_return true;
-  const RunInPool::Work remove = [this, region] { return store_->Remove(region); };
+  const RunInPool::Work remove = [this, region, last_epoch] {
+    return store_->Remove(region, static_cast<uint32_t>(last_epoch));
+  };
   const absl::Status removed = co_await RunOnDisk(remove);
   if (!removed.ok()) spdlog::warn("cannot remove the log of region {}: {}", region, std::string(removed.message()));
   co_return removed.ok();

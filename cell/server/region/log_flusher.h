@@ -71,7 +71,8 @@ class LogFlusher {
   RunInPool RunReplay(const RunInPool::Work& work) { return RunInPool(replay_, work); }
 
   // Makes a log for a region that was just created, with its range, and brings it to disk. Does nothing without
-  // durability. Returns AlreadyExists if the region has a log already, which stays unchanged.
+  // durability. Removes what earlier regions with this id have left. Returns AlreadyExists if the region has a log
+  // already, which stays unchanged.
   Task<absl::Status> Create(uint32_t region);
   // Returns whether a region that was just created already had a log. The region table is then older than the logs, and
   // regions that it does not list may still be needed.
@@ -86,9 +87,10 @@ class LogFlusher {
   // one.
   Task<absl::Status> Open(uint32_t region, uint64_t epoch, uint64_t sequence, std::unique_ptr<LogWriter>* writer);
 
-  // Removes the log of a region that does not exist any more. Does nothing without durability. Returns false, and logs
-  // the reason, if that failed.
-  Task<bool> RemoveLog(uint32_t region);
+  // Removes the log of a region that does not exist any more and has been owned until `last_epoch`. Leaves that of a
+  // later region with this id alone. Does nothing without durability. Returns false, and logs the reason, if that
+  // failed.
+  Task<bool> RemoveLog(uint32_t region, uint64_t last_epoch);
 
   // Reports work that the pools have finished. Returns how many pieces.
   size_t Poll() { return on() ? disk_->Poll() + replay_->Poll() : 0; }

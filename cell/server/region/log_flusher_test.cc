@@ -229,6 +229,21 @@ TEST_F(LogFlusherTest, ALogIsMadeOnce) {
   EXPECT_TRUE(flusher_.found_anothers());
 }
 
+// Its server died before it had removed that log.
+TEST_F(LogFlusherTest, AnEarlierRegionsLogMakesRoomForThatOfALaterOneWithItsId) {
+  const uint32_t id = kRegion + 1;
+  ASSERT_TRUE(store_.Open(id, 3, 1).ok());
+  ASSERT_TRUE(store_.NoteEnd(id, 3, 9).ok());
+  ASSERT_TRUE(regions_.Create(id, {}, RegionState::kServing, 4).ok());
+  const absl::Status made = Run(flusher_.Create(id));
+  ASSERT_TRUE(made.ok()) << made;
+  EXPECT_FALSE(flusher_.found_anothers());
+  EXPECT_EQ(regions_.Find(id)->log->epoch(), 4u);
+  EXPECT_EQ(store_.List(id)->size(), 1u);
+  EXPECT_EQ(*store_.NotedEnd(id, 1), 0u);
+  EXPECT_TRUE(absl::IsAborted(store_.Open(id, 3, 7).status()));  // The earlier one's owner may still be there.
+}
+
 TEST_F(LogFlusherTest, ALogThatFindsNoDescriptorIsOpenedLater) {
   ASSERT_TRUE(store_.Fence(kRegion, 2).ok());
   region()->memory->header().log_sequence = region()->log->appended();
@@ -306,7 +321,7 @@ TEST_F(LogFlusherTest, FinishFlushesMarksAndRecordsTheEnd) {
   Put("key");
   ASSERT_TRUE(flusher_.Finish().ok());
   EXPECT_FALSE(region()->log->dirty() || region()->log->unmarked());
-  EXPECT_EQ(*store_.NotedEnd(kRegion), region()->log->appended());
+  EXPECT_EQ(*store_.NotedEnd(kRegion, 1), region()->log->appended());
 }
 
 // A worker that ends collects no more records.

@@ -28,14 +28,21 @@ class RegionAllocator {
   // logs. The region is kFilling, and claimed for that. Returns ResourceExhausted if the worker holds or recovers as
   // many regions as it may, Aborted if `split_parent` has another owner by now, and Cancelled if the worker ends.
   Task<absl::StatusOr<RegionClaim>> Allocate(RegionContent content, uint32_t split_parent);
+  // A region that was just created, and its first epoch.
+  struct NewRegion {
+    uint32_t id = 0;
+    uint64_t epoch = 0;
+
+    static NewRegion Of(const HeldRegion& region) { return {region.region(), region.epoch()}; }
+  };
   // Discards a region that never became part of anything: removes it from the table, drops it, and removes its log if
   // `remove_log`. Returns false if it stays in the table because another worker owns it or this worker ends.
-  Task<bool> Discard(uint32_t region, bool remove_log = true);
+  Task<bool> Discard(NewRegion region, bool remove_log = true);
 
  private:
-  // Adds a region to the table and returns its id.
-  Task<absl::StatusOr<uint32_t>> Add(uint32_t split_parent);
-  bool IsNew(const RegionTable& table, uint32_t region) const;
+  // Adds a region to the table.
+  Task<absl::StatusOr<NewRegion>> Add(uint32_t split_parent);
+  bool IsNew(const RegionTable& table, NewRegion region) const;
 
   const WorkerId self_;
   Membership* const membership_;

@@ -73,10 +73,10 @@ class Regions {
     return it == regions_.end() ? nullptr : it->second.get();
   }
 
-  // Creates an empty region in `state`. Returns AlreadyExists if it is held or arriving, and ResourceExhausted if the
-  // worker holds as many regions as it may, or if there is no memory.
+  // Creates an empty region in `state`, with its first epoch. Returns AlreadyExists if it is held or arriving, and
+  // ResourceExhausted if the worker holds as many regions as it may, or if there is no memory.
   absl::StatusOr<HeldRegion*> Create(uint32_t region, const RegionContent& content,
-                                     RegionState state = RegionState::kServing) {
+                                     RegionState state = RegionState::kServing, uint64_t epoch = 1) {
     RETURN_IF_ERROR(IsNew(region));
     RETURN_IF_ERROR(HasRoom());
     ASSIGN_OR_RETURN(RegionMemory * memory, fabric_->CreateRegion(region, shape_.region_bytes()));
@@ -87,7 +87,7 @@ class Regions {
       fabric_->DropRegion(region);
       return formatted;
     }
-    return Hold(region, memory, std::move(written), 1, state);
+    return Hold(region, memory, std::move(written), epoch, state);
   }
   void Drop(uint32_t region) {
     HeldRegion* const held = Find(region);

@@ -216,7 +216,7 @@ TEST_F(CompactorTest, APutToATableWaitsToo) {
     Reply reply;
     const uint64_t crc = Crc64(large_, Crc64("large"));
     client_->Call(connection_,
-                  AsBytes(MakePutRequest(RootOf(id), {}, crc, "large", static_cast<uint32_t>(large_.size()), 0)),
+                  AsBytes(MakePutRequest(HashRootOf(id), {}, crc, "large", static_cast<uint32_t>(large_.size()), 0)),
                   AsBytes(large_), kMessageBytesMax, INT64_MAX, &reply);
     for (int i = 0; i < 20'000 && !reply.done; ++i) {
       Turn();

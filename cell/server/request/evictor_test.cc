@@ -306,8 +306,8 @@ class TableEvictorTest : public EvictorTest, public testing::WithParamInterface<
   }
   absl::StatusCode PutInTable(int i, const std::string& value, Expiry expiry = kNeverExpires) {
     const std::string key = KeyOf(i);
-    const std::string head =
-        MakePutRequest(RootOf(8), {}, Crc64(value, Crc64(key)), key, static_cast<uint32_t>(value.size()), 0, expiry);
+    const std::string head = MakePutRequest(HashRootOf(8), {}, Crc64(value, Crc64(key)), key,
+                                            static_cast<uint32_t>(value.size()), 0, expiry);
     Reply reply;
     client_->Call(connection_, AsBytes(head), AsBytes(value), kMessageBytesMax, INT64_MAX, &reply);
     for (int turns = 0; turns < 10'000 && !reply.done; ++turns) {
@@ -349,10 +349,10 @@ TEST_P(TableEvictorTest, WhatIsUsedStays) {
   const int end = FillTable("value");
   SetTableRule(Eviction::kLru);
   const auto hot = [](int i) { return i % 10 == 3; };
-  (void)Call(MakeKeyRequest(MessageKind::kGet, RootOf(8), {}, KeyOf(3)));  // From now on uses are noted.
+  (void)Call(MakeKeyRequest(MessageKind::kGet, HashRootOf(8), {}, KeyOf(3)));  // From now on uses are noted.
   Pass();
   for (int i = 0; i < end; ++i) {
-    if (hot(i)) (void)Call(MakeKeyRequest(MessageKind::kGet, RootOf(8), {}, KeyOf(i)));
+    if (hot(i)) (void)Call(MakeKeyRequest(MessageKind::kGet, HashRootOf(8), {}, KeyOf(i)));
   }
   Pass();
   for (int i = 0; i < end / 4; ++i) ASSERT_EQ(PutInTable(end + i, "value"), absl::StatusCode::kOk);

@@ -173,22 +173,23 @@ TEST_F(ExpirySweeperTest, PairsOfTablesAreRemovedLikeThoseOfTheTree) {
     const uint32_t id = bucket_bytes == 0 ? 2 : 3;
     HeldRegion* const table = *regions_.Create(id, content);
     const auto put = [&](const std::string& key, uint64_t expires) {
-      return MakePutRequest(RootOf(id), {}, Crc64("value", Crc64(key)), key, 5, 0, expires);
+      return MakePutRequest(HashRootOf(id), {}, Crc64("value", Crc64(key)), key, 5, 0, expires);
     };
     cluster_time_ns_ = kBegin;
     for (const std::string key : {"gone", "again", "stays"}) {
       const std::string reply = Call(put(key, key == "stays" ? kNeverExpires : kBegin + 1), "value");
       ASSERT_TRUE(ParseWriteReply(AsBytes(reply), MessageKind::kPut).ok());
     }
-    const std::string searched = Call(MakeKeyRequest(MessageKind::kSearch, RootOf(id), {}, "gone"));
+    const std::string searched = Call(MakeKeyRequest(MessageKind::kSearch, HashRootOf(id), {}, "gone"));
     EXPECT_EQ(ParseSearchReply(AsBytes(searched))->life.expiry, kBegin + 1u);
     EXPECT_EQ(ParseSearchReply(AsBytes(searched))->life.time_ns, uint64_t{kBegin});
-    const std::string got = Call(MakeKeyRequest(MessageKind::kGet, RootOf(id), {}, "gone"));
+    const std::string got = Call(MakeKeyRequest(MessageKind::kGet, HashRootOf(id), {}, "gone"));
     EXPECT_EQ(ParseGetReply(AsBytes(got))->value, "value");
     EXPECT_EQ(ParseGetReply(AsBytes(got))->expiry, kBegin + 1u);
     table->SetLog(std::make_shared<RegionLog>(id, 1, 1, nullptr), /*first=*/true);
     cluster_time_ns_ = kBegin + 1;
-    EXPECT_EQ(ParseGetReply(AsBytes(Call(MakeKeyRequest(MessageKind::kGet, RootOf(id), {}, "gone"))))->fixed.found, 0u);
+    EXPECT_EQ(ParseGetReply(AsBytes(Call(MakeKeyRequest(MessageKind::kGet, HashRootOf(id), {}, "gone"))))->fixed.found,
+              0u);
     Reply reply;
     const std::string again = put("again", kNeverExpires);
     client_->Call(connection_, AsBytes(again), AsBytes("value"), kMessageBytesMax, INT64_MAX, &reply);

@@ -458,7 +458,7 @@ TEST_F(RequestServiceTest, ATablesRegionHasNoOrder) {
   RegionContent content;
   content.hash_range = HashRange{0, UINT32_MAX / 2};
   ASSERT_TRUE(regions_.Create(2, content).ok());
-  const Pointer root = RootOf(2);
+  const Pointer root = HashRootOf(2);
   int here = 0;
   for (int i = 0; i < 100; ++i) {
     const std::string key = fmt::format("{}", i);
@@ -473,12 +473,31 @@ TEST_F(RequestServiceTest, ATablesRegionHasNoOrder) {
     EXPECT_EQ(ParseGetReply(AsBytes(got))->value, "v");
     const std::string scan = Call(MakeScanRequest(root, key, std::nullopt, {10, 4096, false, false}));
     EXPECT_EQ(CodeOf(scan), absl::StatusCode::kInvalidArgument);
-    const std::string route = Call(MakeRouteRequest(MessageKind::kAddRoute, root, 1, key, RootOf(1), 1));
+    const std::string route = Call(MakeRouteRequest(MessageKind::kAddRoute, RootOf(2), 1, key, RootOf(1), 1));
     EXPECT_EQ(CodeOf(route), absl::StatusCode::kInvalidArgument);
   }
   EXPECT_GT(here, 30);
   EXPECT_LT(here, 70);
   EXPECT_EQ(CodeOf(Call(MakeKeyRequest(MessageKind::kGet, root, {}, ""))), absl::StatusCode::kInvalidArgument);
+}
+
+// A client may have kept a route to a region whose id has been used again since, for something else.
+TEST_F(RequestServiceTest, WhoTakesARegionForSomethingElseIsSentAway) {
+  RegionContent content;
+  content.hash_range = HashRange();
+  ASSERT_TRUE(regions_.Create(2, content).ok());
+  const std::string key = "key", value = "v";
+  for (const Pointer root : {RootOf(2), HashRootOf(1)}) {
+    const std::string put = MakePutRequest(root, {}, Crc64(value, Crc64(key)), key, 1, 0);
+    const std::string scan = MakeScanRequest(root, key, std::nullopt, {10, 4096, false, false});
+    for (const std::string& reply : {Call(put, value), Call(MakeKeyRequest(MessageKind::kGet, root, {}, key)),
+                                     Call(MakeKeyRequest(MessageKind::kDelete, root, {}, key)), Call(scan)}) {
+      const absl::StatusOr<RouteView> route = ParseRouteReply(AsBytes(reply));
+      ASSERT_TRUE(IsRoute(AsBytes(reply)) && route.ok()) << route.status();
+      EXPECT_EQ(route->kind, RouteKind::kNotHeld);
+    }
+  }
+  EXPECT_EQ(regions_.Find(2)->store->keys(), 0u);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "cell/server/request/served_regions.h"
 
+#include "cell/base/mutant.h"
 #include "fmt/format.h"
 
 namespace cell {
@@ -17,9 +18,13 @@ HeldRegion* ServedRegions::FindReadable(uint32_t region) const {
 Target ServedRegions::Find(Pointer root, std::string_view key) const {
   Target target;
   target.region = regions_->Find(root.region());
-  if (target.region == nullptr || RootOf(target.region->region()) != root || !Readable(*target.region)) return target;
-  if (target.region->hash != nullptr) {  // According to the newest table, another region has the keys outside of its
-                                         // range.
+  if (target.region == nullptr || !Readable(*target.region)) return target;
+  const bool of_table = target.region->hash != nullptr;
+  if (root != (of_table ? HashRootOf(root.region()) : RootOf(root.region())) && !Mutated(Mutant::kRootUnchecked)) {
+    return target;
+  }
+  if (of_table) {  // According to the newest table, another region has the keys outside of its
+                   // range.
     if (target.region->hash->range().Has(HashKey(key))) target.store = target.region->hash;
     return target;
   }

@@ -35,14 +35,15 @@ class ServedRegions {
   }
   bool leased() const { return leased_; }
 
-  // Returns the target of a request that names the region whose root is `root`.
+  // Returns the target of a request that names `root`: RootOf a region, or HashRootOf one if it is for a table. It has
+  // no store if the region is used for something else: ids are used again.
   Target Find(Pointer root, std::string_view key) const;
   // Returns null if the region is not held here, or must not be read now.
   HeldRegion* FindReadable(uint32_t region) const;
-  // Returns whether the region existed and is gone from the region table, for good: ids are never reused.
+  // Returns whether a region has had this id and none has it now. This worker may not know the newest region table yet.
   bool IsGone(uint32_t region) const {
     const RegionTable& table = membership_->state().table;
-    return region < table.next_region && table.Find(region) == nullptr;
+    return table.ids.Given(region) && table.Find(region) == nullptr;
   }
   // Returns whether a request about the route to `child` is to be served: false if a later one was served here, or if
   // its sender does not own the child any more (RouteRequest::order).

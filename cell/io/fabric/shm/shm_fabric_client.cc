@@ -120,7 +120,7 @@ void ShmFabric::AskForRegion(Connection* connection, uint32_t region) {
 
 void ShmFabric::ForgetRegion(ConnectionId id, uint32_t region) {
   Connection* connection = Live(id);
-  if (connection != nullptr && connection->regions.Forget(region)) AskForRegion(connection, region);
+  if (connection != nullptr) connection->regions.Forget(region);
 }
 
 // Returns null if the connection is gone, broken, or not connected yet.

@@ -35,7 +35,7 @@ void VerbsFabric::AskForRegion(Link* link, uint32_t region) {
 
 void VerbsFabric::ForgetRegion(ConnectionId id, uint32_t region) {
   Link* link = Live(id);
-  if (link != nullptr && link->regions.Forget(region)) AskForRegion(link, region);
+  if (link != nullptr) link->regions.Forget(region);
 }
 
 void VerbsFabric::TakeRegion(Link* link, uint32_t region, ConstBytes bytes) {
