@@ -34,7 +34,7 @@ class BucketTable : public HashTable {
   std::array<uint64_t, kProbes> KeysByProbe(uint32_t every) const override;
 
   // Returns the size of the largest pair that is stored inline.
-  size_t inline_bytes_max() const { return geometry_.bucket_bytes / 8; }
+  size_t inline_bytes_max() const { return BucketInlineMax(geometry_.bucket_bytes); }
 
  private:
   struct Found {

@@ -52,7 +52,8 @@ bool Compactor::MakeRoom(HeldRegion* region, uint64_t bytes) {
   if (scheduler_->stopping() || !MayCompact(*region)) return false;
   if (!ExtentCompaction::MayMakeRoom(*region->store, bytes)) return false;
   Note& note = notes_[region->region()];
-  if (bytes >= note.refused && clock_->NowNs() < note.refused_until_ns) return false;
+  const bool refused = bytes >= note.refused && clock_->NowNs() < note.refused_until_ns;
+  if (refused && region->store->extents().bytes_used + bytes > note.refused_used) return false;
   note.wanted = std::max(note.wanted, bytes);
   if (!busy_) Begin();
   return true;
@@ -109,6 +110,7 @@ Task<bool> Compactor::Compact(uint32_t region) {
   if (ended && held != nullptr && Lacks(*held)) {
     ++counters_.in_vain;
     note.refused = note.wanted;
+    note.refused_used = held->store->extents().bytes_used;
     note.refused_until_ns = clock_->NowNs() + options_.again_after_ns;
   }
   note.wanted = 0;  // A put that still waits says so again.

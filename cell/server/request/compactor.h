@@ -39,7 +39,8 @@ class Compactor {
   void Step();
 
   // Returns whether a region may soon have room for an extent of `bytes` bytes: its free space is only scattered, and a
-  // pass is in progress or begins now. Returns false for a while after passes that were in vain.
+  // pass is in progress or begins now. Returns false for a while after passes that were in vain, until as many bytes
+  // have become free since.
   bool MakeRoom(HeldRegion* region, uint64_t bytes);
 
   struct Counters {
@@ -55,7 +56,8 @@ class Compactor {
   struct Note {
     uint64_t wanted = 0;                   // A put of this size waits.
     uint64_t refused = UINT64_MAX;         // Passes did not make room for this size...
-    int64_t refused_until_ns = INT64_MIN;  // ...and before this time puts do not wait for another.
+    int64_t refused_until_ns = INT64_MIN;  // ...and before this time puts do not wait for another...
+    uint64_t refused_used = 0;             // ...unless so much less of the extents is in use than then.
     int64_t not_before_ns = INT64_MIN;     // In the background.
   };
 

@@ -6,6 +6,7 @@
 
 #include "cell/base/mutant.h"
 #include "cell/tree/leaf_sample.h"
+#include "pilaf/bucket.h"
 
 namespace cell {
 namespace {
@@ -118,11 +119,21 @@ Evictor::Victims Evictor::QuarterOf(Candidates candidates) {
   return victims;
 }
 
-std::vector<Evictor::Victims> Evictor::Choose(const HeldRegion& region, std::string_view key) {
-  return region.tree != nullptr ? ChooseInTree(region, key) : ChooseInTable(region, key);
+Evictor::Shortage Evictor::ShortageOf(const HeldRegion& region, uint64_t pair_bytes) {
+  const uint64_t inline_max =
+      region.tree != nullptr ? region.tree->inline_max() : BucketInlineMax(region.hash->geometry().bucket_bytes);
+  const ExtentAllocator* const extents = region.store->extent_allocator();
+  const bool lacks_extents = pair_bytes > inline_max && !extents->Fits(pair_bytes + sizeof(Expiry));
+  return lacks_extents ? Shortage::kExtents : Shortage::kNodes;
 }
 
-std::vector<Evictor::Victims> Evictor::ChooseInTable(const HeldRegion& region, std::string_view key) {
+std::vector<Evictor::Victims> Evictor::Choose(const HeldRegion& region, std::string_view key, uint64_t pair_bytes) {
+  const Shortage shortage = ShortageOf(region, pair_bytes);
+  return region.tree != nullptr ? ChooseInTree(region, key, shortage) : ChooseInTable(region, key, shortage);
+}
+
+std::vector<Evictor::Victims> Evictor::ChooseInTable(const HeldRegion& region, std::string_view key,
+                                                     Shortage shortage) {
   const RegionTable& regions = membership_->state().table;
   const auto of = regions.TableOf(region.region());
   if (of == regions.tables.end()) return {};
@@ -130,7 +141,7 @@ std::vector<Evictor::Victims> Evictor::ChooseInTable(const HeldRegion& region, s
   const Eviction eviction = rules().OfTable(of->first);
   const HashRange range = table.range();
   const uint64_t time = table.ClusterTime();
-  const bool lacks_extents = ShortageOf(region) == Shortage::kExtents;
+  const bool lacks_extents = shortage == Shortage::kExtents;
   Candidates candidates;
   candidates.region = region.region();
   const auto consider = [&](const HashPair& pair) {
@@ -154,10 +165,10 @@ std::vector<Evictor::Victims> Evictor::ChooseInTable(const HeldRegion& region, s
   return {std::move(victims)};
 }
 
-std::vector<Evictor::Victims> Evictor::ChooseInTree(const HeldRegion& region, std::string_view key) {
+std::vector<Evictor::Victims> Evictor::ChooseInTree(const HeldRegion& region, std::string_view key,
+                                                    Shortage shortage) {
   std::vector<Victims> victims;
   // Pairs in leaves give no extents back, and many may go for one large value.
-  const Shortage shortage = ShortageOf(region);
   Candidates own;
   if (const auto leaf = region.tree->VerifiedLeafOf(key); leaf.ok()) own = CandidatesOf(*region.tree, *leaf, shortage);
   std::optional<Candidates> sampled = Sample(*region.tree, kSampledLeaves, shortage);

@@ -71,10 +71,10 @@ class Evictor {
     uint32_t region;
     std::vector<std::string> keys;
   };
-  // Chooses pairs so that a put of `key` to a full region may find room; perhaps only after several calls. Returns
-  // nothing if no rule allows any of those that it has looked at. REQUIRES: the region is a meganode of tier 0 that
+  // Chooses pairs so that a put of `key`, whose pair has so many bytes, to a full region may find room; perhaps only
+  // after several calls. Returns nothing if no rule allows any of those that it has looked at. REQUIRES: the region is a meganode of tier 0 that
   // covers the key, or a part of a table.
-  std::vector<Victims> Choose(const HeldRegion& region, std::string_view key);
+  std::vector<Victims> Choose(const HeldRegion& region, std::string_view key, uint64_t pair_bytes);
 
  private:
   enum class Shortage : uint8_t { kNodes, kExtents };
@@ -91,11 +91,10 @@ class Evictor {
 
   const EvictionRules& rules() const { return membership_->state().table.evictions; }
   UseTimes* Times();
-  static Shortage ShortageOf(const HeldRegion& region) {
-    return region.store->fill() > region.store->unit_fill() ? Shortage::kExtents : Shortage::kNodes;
-  }
-  std::vector<Victims> ChooseInTree(const HeldRegion& region, std::string_view key);
-  std::vector<Victims> ChooseInTable(const HeldRegion& region, std::string_view key);
+  // Returns what a pair of so many bytes finds no room in.
+  static Shortage ShortageOf(const HeldRegion& region, uint64_t pair_bytes);
+  std::vector<Victims> ChooseInTree(const HeldRegion& region, std::string_view key, Shortage shortage);
+  std::vector<Victims> ChooseInTable(const HeldRegion& region, std::string_view key, Shortage shortage);
   // Returns a quarter of the candidates, at least one: those with the highest ranks.
   static Victims QuarterOf(Candidates candidates);
   // Adds a pair to `candidates` if the rule lets it go. Its rank is how long it was idle, or for the rule `ttl` how

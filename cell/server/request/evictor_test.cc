@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cell/base/crc64.h"
+#include "cell/base/random.h"
 #include "cell/server/request/test_request_service.h"
 #include "fmt/format.h"
 
@@ -250,6 +251,22 @@ TEST_F(EvictorTest, ALargeValueFindsRoom) {
   EXPECT_LT(CountOf(0, end), end - 2);
 }
 
+// Holes of the size of small pairs are made one piece. Without that most of the region would go.
+TEST_F(EvictorTest, AMuchLargerValueCostsLittleMoreThanItsSize) {
+  SetRule("", Eviction::kLru);
+  Random random(1);
+  absl::Status full;
+  for (int i = 0; full.ok(); ++i) {
+    const std::string key = fmt::format("{:08}", random.Below(100'000'000)), value(200 + random.Below(700), 'v');
+    full = tree()->Put(key, value, Crc64(value, Crc64(key))).status();
+  }
+  const uint64_t stored = tree()->data_bytes();
+  constexpr uint64_t kLarge = 15'000;
+  ASSERT_EQ(PutNow("large", std::string(kLarge, 'x')), absl::StatusCode::kOk);
+  EXPECT_GT(tree()->data_bytes() + 4 * kLarge, stored);
+  EXPECT_GT(service_.compactor().counters().moved, 0u);
+}
+
 // Pairs without extents would make no room for a value that needs one.
 TEST_F(EvictorTest, SmallPairsDoNotGoForLargeValues) {
   SetRule("", Eviction::kLru);
@@ -310,8 +327,9 @@ class TableEvictorTest : public EvictorTest, public testing::WithParamInterface<
                                             static_cast<uint32_t>(value.size()), 0, expiry);
     Reply reply;
     client_->Call(connection_, AsBytes(head), AsBytes(value), kMessageBytesMax, INT64_MAX, &reply);
-    for (int turns = 0; turns < 10'000 && !reply.done; ++turns) {
+    for (int turns = 0; turns < 100'000 && !reply.done; ++turns) {
       service_.writes()->RetryHeld();
+      if (turns % 100 == 99) server_->Wait(server_->NowNs() + 1'000'000);  // A pass over the region pauses.
       Turn();
     }
     return reply.done ? CodeOf(reply.bytes) : absl::StatusCode::kDeadlineExceeded;
@@ -388,6 +406,18 @@ TEST_P(TableEvictorTest, ALargeValueFindsRoom) {
   if (GetParam() != 0) {
     EXPECT_EQ(TableCount(1'000'000, 1'001'000), 1'000) << "they are in buckets";
   }
+  EXPECT_TRUE(table()->Check().ok()) << table()->Check();
+}
+
+TEST_P(TableEvictorTest, ValuesOfAllSizesFindRoom) {
+  SetTableRule(Eviction::kLru);
+  Random random(1);
+  int i = 0;
+  for (; i < 20'000; ++i) ASSERT_EQ(PutInTable(i, std::string(random.Below(60), 'v')), absl::StatusCode::kOk) << i;
+  for (; i < 32'000; ++i) ASSERT_EQ(PutInTable(i, std::string(random.Below(2'000), 'v')), absl::StatusCode::kOk) << i;
+  const uint64_t stored = table()->data_bytes();
+  for (; i < 32'020; ++i) ASSERT_EQ(PutInTable(i, std::string(60'000, 'x')), absl::StatusCode::kOk) << i;
+  EXPECT_GT(table()->data_bytes() + 2'000'000, stored);
   EXPECT_TRUE(table()->Check().ok()) << table()->Check();
 }
 

@@ -67,10 +67,21 @@ bool WritePipeline::WillHaveRoom(HeldRegion* region, const KeyedRequest& request
   if (region->sweeping || ExpirySweep::Pays(*region->store)) return true;
   // With as many regions as there may be, no split can be waited for, except for one in progress.
   const bool last = regions_->size() >= regions_->regions_max() && !region->ClaimedFor(ClaimPurpose::kSplit);
+  // For a value that is much larger than what is stored, pairs would go until one free piece is large enough, and that is
+  // most of them.
+  const bool scattered = evictor_->on() && IsMuchLarger(*region, request);
+  if (last && scattered && Compacts(region, request)) return true;
   if (last && Evict(region, request)) return true;
   if (room_ != nullptr && room_->MakeRoom(region)) return true;
+  if (!last && scattered && Compacts(region, request)) return true;
   if (!last && Evict(region, request)) return true;
   return Compacts(region, request);  // A pass over the region takes longer than all of these.
+}
+
+bool WritePipeline::IsMuchLarger(const HeldRegion& region, const KeyedRequest& request) {
+  constexpr uint64_t kMuchLarger = 8;
+  const uint64_t stored_bytes = region.store->extents().bytes_used / std::max<uint64_t>(1, region.store->keys());
+  return request.kind == MessageKind::kPut && request.value_bytes > kMuchLarger * stored_bytes;
 }
 
 bool WritePipeline::Evict(HeldRegion* region, const KeyedRequest& request) {
@@ -83,7 +94,7 @@ bool WritePipeline::Evict(HeldRegion* region, const KeyedRequest& request) {
   if (!Open(*region)) return true;  // The put waits for that first.
   if (!MayDeleteExpired(*region)) return false;
   bool any = false;
-  for (Evictor::Victims& victims : evictor_->Choose(*region, request.key)) {
+  for (Evictor::Victims& victims : evictor_->Choose(*region, request.key, PairBytes(request))) {
     HeldRegion* const its = regions_->Find(victims.region);
     if (its != region && !MayDeleteExpired(*its)) continue;
     const absl::StatusOr<size_t> deleted = DeleteUnlessPending(std::move(victims.keys), its);

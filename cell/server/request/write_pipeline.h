@@ -127,10 +127,12 @@ class WritePipeline {
   static bool IsPending(const HeldRegion& region, std::string_view key);
   // Returns whether a full region will soon have room for a write. May evict pairs for it.
   bool WillHaveRoom(HeldRegion* region, const KeyedRequest& request);
+  static uint64_t PairBytes(const KeyedRequest& put) { return put.key.size() + uint64_t{put.value_bytes}; }
+  // Returns whether a put's value is much larger than the region's pairs on average.
+  static bool IsMuchLarger(const HeldRegion& region, const KeyedRequest& request);
   // Returns whether a compaction will perhaps make the room that a put lacks.
   bool Compacts(HeldRegion* region, const KeyedRequest& request) {
-    return request.kind == MessageKind::kPut &&
-           compactor_->MakeRoom(region, request.key.size() + uint64_t{request.value_bytes});
+    return request.kind == MessageKind::kPut && compactor_->MakeRoom(region, PairBytes(request));
   }
   // Evicts pairs for a put. Returns whether there were any in this region.
   bool Evict(HeldRegion* region, const KeyedRequest& request);
