@@ -45,7 +45,8 @@ static_assert(sizeof(BucketHeader) == 64);
 constexpr bool ValidBucketBytes(uint64_t bytes) {
   return bytes >= kBucketBytesMin && bytes <= kBucketBytesMax && (bytes & (bytes - 1)) == 0;
 }
-// Returns how many bytes the key, the value and the expiry of a pair in a bucket may have. A larger one is in an extent.
+// Returns how many bytes the key, the value and the expiry of a pair in a bucket may have. A larger one is in an
+// extent.
 constexpr uint32_t BucketInlineMax(uint32_t bucket_bytes) { return bucket_bytes / 8; }
 // Returns the two buckets of a key. They differ.
 constexpr std::array<uint32_t, 2> BucketsOf(const KeyHash& hash, uint32_t buckets) {

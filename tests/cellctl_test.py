@@ -402,7 +402,7 @@ class Cellctl(CellctlCase):
         self.assertEqual(self.lines("status")[0]["evicted"], evicted)
         self.assertIn("no errors", self.done("check").decode())
         self.assertGreater(self.lines("status")[0]["evicted"], 10_000)
-        self.assertRegex(self.done("status").decode(), r"nearly full and could not be split: .* \(it evicts: [0-9]+ pairs so far\)")
+        self.assertRegex(self.done("status").decode(), r"nearly full and could not be split: .* \(the server has evicted [0-9]+ pairs so far\)")
         self.assertIn("splits/s, joins/s, gone/s, evicted/s", self.done("top", "--count", "1", "--interval", "0.1").decode())
         self.assertEqual(self.lines("top", "--count", "1", "--interval", "0.1")[0]["evicted_per_second"], 0)
         # Rules are in the region table, and outlive the servers.

@@ -179,12 +179,18 @@ TEST_F(RangeTest, ASliceWhoseServerDiesIsNotSentAgain) {
   client_.reset();
 }
 
-TEST_F(RangeTest, ATableHasNoRanges) {
+// Ids of regions are used again.
+TEST_F(RangeTest, AnOldRouteToARegionThatIsPartOfATableByNowIsForgotten) {
   ASSERT_TRUE(cluster_.CreateTable("table", 0, 1).ok());
   const uint32_t part = client_->Tables().front().parts.front().region;
-  ClientTesting::RememberRoute(client_.get(), "a", "b", part);
-  EXPECT_EQ(client_->Count("a", "b").status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(client_->DeleteRange("a", "b").status().code(), absl::StatusCode::kInvalidArgument);
+  ASSERT_TRUE(client_->OpenTable("table")->Put("k", "of the table").ok());
+  ClientTesting::RememberRoute(client_.get(), "k", "l", part);
+  EXPECT_EQ(*client_->Count("k", "l"), static_cast<uint64_t>(kKeys));
+  ClientTesting::RememberRoute(client_.get(), "k", "l", part);
+  EXPECT_EQ(*client_->Get("k", {.path = Path::kClient}), std::nullopt);
+  ClientTesting::RememberRoute(client_.get(), "k", "l", part);
+  EXPECT_EQ(*client_->DeleteRange("k", "l"), static_cast<uint64_t>(kKeys));
+  EXPECT_EQ(client_->OpenTable("table")->Get("k")->value_or("absent"), "of the table");
 }
 
 TEST_F(RangeTest, EndsWithItsClient) {

@@ -165,8 +165,7 @@ std::vector<Evictor::Victims> Evictor::ChooseInTable(const HeldRegion& region, s
   return {std::move(victims)};
 }
 
-std::vector<Evictor::Victims> Evictor::ChooseInTree(const HeldRegion& region, std::string_view key,
-                                                    Shortage shortage) {
+std::vector<Evictor::Victims> Evictor::ChooseInTree(const HeldRegion& region, std::string_view key, Shortage shortage) {
   std::vector<Victims> victims;
   // Pairs in leaves give no extents back, and many may go for one large value.
   Candidates own;

@@ -72,8 +72,8 @@ class Evictor {
     std::vector<std::string> keys;
   };
   // Chooses pairs so that a put of `key`, whose pair has so many bytes, to a full region may find room; perhaps only
-  // after several calls. Returns nothing if no rule allows any of those that it has looked at. REQUIRES: the region is a meganode of tier 0 that
-  // covers the key, or a part of a table.
+  // after several calls. Returns nothing if no rule allows any of those that it has looked at. REQUIRES: the region is
+  // a meganode of tier 0 that covers the key, or a part of a table.
   std::vector<Victims> Choose(const HeldRegion& region, std::string_view key, uint64_t pair_bytes);
 
  private:

@@ -67,8 +67,8 @@ bool WritePipeline::WillHaveRoom(HeldRegion* region, const KeyedRequest& request
   if (region->sweeping || ExpirySweep::Pays(*region->store)) return true;
   // With as many regions as there may be, no split can be waited for, except for one in progress.
   const bool last = regions_->size() >= regions_->regions_max() && !region->ClaimedFor(ClaimPurpose::kSplit);
-  // For a value that is much larger than what is stored, pairs would go until one free piece is large enough, and that is
-  // most of them.
+  // For a value that is much larger than what is stored, pairs would go until one free piece is large enough, and that
+  // is most of them.
   const bool scattered = evictor_->on() && IsMuchLarger(*region, request);
   if (last && scattered && Compacts(region, request)) return true;
   if (last && Evict(region, request)) return true;
