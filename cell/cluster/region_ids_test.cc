@@ -71,6 +71,17 @@ TEST(RegionIds, RestAndComeBackWithHigherEpochs) {
   EXPECT_LT(ids.epoch, 20'000u);
 }
 
+TEST(RegionIds, ComeBackWithAnEpochAboveTheLast) {
+  RegionIds ids;
+  ids.max = 3;
+  const auto in_use = [](uint32_t id) { return id != 2; };
+  EXPECT_EQ(*ids.Take(in_use), 2u);
+  EXPECT_EQ(ids.epoch, 1u);
+  ids.GiveBack(2, 5);
+  EXPECT_EQ(*ids.Take(in_use), 2u);
+  EXPECT_EQ(ids.epoch, 6u);
+}
+
 TEST(RegionIds, EndWithTheEpochs) {
   RegionIds ids;
   ids.epoch = RegionIds::kEpochEnd - 1;
