@@ -241,6 +241,7 @@ TEST_P(HashExpiryTest, CopiesKeepTheExpiry) {
   now_ = 1000;
   while (!split.Clean(1)) {
   }
+  EXPECT_TRUE(split.Clean(1)) << "who frees all at once, and who goes on afterwards";
   ExpectEqual(table_, lower_model);
   ExpectEqual(upper, upper_model);
 

@@ -35,7 +35,8 @@ class HashSplit {
   const absl::Status& mirrored() const { return mirrored_; }
   // Finishes the split. REQUIRES: Copy returned true.
   absl::Status Finish();
-  // Cleans `units` more slots or buckets. Returns true when all are clean. REQUIRES: Finish succeeded.
+  // Cleans `units` more slots or buckets. Returns true when all are clean, and from then on. REQUIRES: Finish
+  // succeeded.
   bool Clean(uint32_t units);
   // For tests: the new region changes keys that the old one still has.
   void set_clean_late(bool clean_late) { clean_late_ = clean_late; }
