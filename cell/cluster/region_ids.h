@@ -34,7 +34,7 @@ struct RegionIds {
   uint32_t rest() const { return std::max(max / 16, 1u); }
   // Returns whether a region has had this id.
   bool Given(uint32_t region) const { return region < next || around; }
-  // Returns a free id. Returns ResourceExhausted if there is none, or if no epochs are left.
+  // Returns a free id. Returns ResourceExhausted if all ids are in use, or if `epoch` has come to kEpochEnd.
   absl::StatusOr<uint32_t> Take(const std::function<bool(uint32_t)>& in_use);
   // Notes that a region was removed, and its last epoch.
   void GiveBack(uint32_t region, uint64_t last_epoch);

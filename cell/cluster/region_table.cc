@@ -283,7 +283,7 @@ absl::Status ParseIds(JsonView json, RegionIds* ids) {
   return absl::OkStatus();
 }
 
-// Whoever follows split parents must come to an end.
+// Checks that no region is a split parent of itself, directly or through others.
 absl::Status CheckSplitParents(const RegionTable& table) {
   for (const auto& [region, entry] : table.regions) {
     size_t steps = 0;

@@ -67,7 +67,8 @@ class LogStore {
   // Records, outside of the log, that all of it up to record `sequence` is on disk. An owner does so when it ends. If
   // the log's end is lost later, this could not be told from records that were never written. Synced.
   virtual absl::Status NoteEnd(uint32_t region, uint32_t epoch, uint64_t sequence) = 0;
-  // Returns the greatest sequence that was recorded from `first_epoch` on, or 0 if there is none.
+  // Returns the greatest sequence that NoteEnd has recorded at `first_epoch` or later epochs. Returns 0 if NoteEnd has
+  // recorded nothing.
   virtual absl::StatusOr<uint64_t> NotedEnd(uint32_t region, uint64_t first_epoch) = 0;
 
   // Returns all parts by epoch and sequence. Returns NotFound if there is nothing.

@@ -52,7 +52,7 @@ class Compactor {
   const Counters& counters() const { return counters_; }
 
  private:
-  // What the compactor remembers of a region after a pass, or while a put waits for one.
+  // State of a region that has been compacted, or for which a put waits.
   struct Note {
     uint64_t wanted = 0;                   // A put of this size waits.
     uint64_t refused = UINT64_MAX;         // Passes did not make room for this size...

@@ -71,9 +71,9 @@ class Evictor {
     uint32_t region;
     std::vector<std::string> keys;
   };
-  // Chooses pairs so that a put of `key`, whose pair has so many bytes, to a full region may find room; perhaps only
-  // after several calls. Returns nothing if no rule allows any of those that it has looked at. REQUIRES: the region is
-  // a meganode of tier 0 that covers the key, or a part of a table.
+  // Chooses pairs to evict from a full region, so that a put of `key` may find room. `pair_bytes`: the size of its key
+  // and value. The put may need several calls. Returns nothing if no rule allows any of those that it has looked at.
+  // REQUIRES: the region is a meganode of tier 0 that covers the key, or a part of a table.
   std::vector<Victims> Choose(const HeldRegion& region, std::string_view key, uint64_t pair_bytes);
 
  private:
@@ -91,7 +91,7 @@ class Evictor {
 
   const EvictionRules& rules() const { return membership_->state().table.evictions; }
   UseTimes* Times();
-  // Returns what a pair of so many bytes finds no room in.
+  // Returns whether a put of a pair of this size fails for lack of extents or of nodes, slots or buckets.
   static Shortage ShortageOf(const HeldRegion& region, uint64_t pair_bytes);
   std::vector<Victims> ChooseInTree(const HeldRegion& region, std::string_view key, Shortage shortage);
   std::vector<Victims> ChooseInTable(const HeldRegion& region, std::string_view key, Shortage shortage);
