@@ -98,9 +98,17 @@ bool Joiner::MayGo(const HeldRegion& region) {
 
 bool Joiner::MayJoin(const HeldRegion& region) { return region.claimable() && MayGo(region); }
 
+Joiner::Pair Joiner::PairOf(uint32_t left, uint32_t right) const {
+  const auto first_epoch = [this](uint32_t region) -> uint64_t {
+    const RegionTable::Entry* entry = membership_->state().table.Find(region);
+    return entry == nullptr ? 0 : entry->first_epoch;
+  };
+  return {left, first_epoch(left), right, first_epoch(right)};
+}
+
 bool Joiner::Fit(const HeldRegion* left, const HeldRegion* right) const {
   if (left == nullptr || right == nullptr || !MayJoin(*left) || !MayGo(*right)) return false;
-  const auto it = not_before_ns_.find({left->region(), right->region()});
+  const auto it = not_before_ns_.find(PairOf(left->region(), right->region()));
   if (it != not_before_ns_.end() && clock_->NowNs() < it->second) return false;
   return RegionJoin::Fits(*left, *right);
 }
@@ -257,21 +265,26 @@ Task<absl::Status> Joiner::LowerRoot() {
 bool Joiner::BeginMigration(HeldRegion* region, uint32_t right) {
   const std::set<std::string>& draining = membership_->state().table.draining;
   if (right == 0 || region->store->fill() > kMigratedFillMax || draining.contains(self_.server)) return false;
-  absl::StatusOr<WorkerId> owner = membership_->state().OwnerOf(right);
+  const ClusterState& state = membership_->state();
+  absl::StatusOr<WorkerId> owner = state.OwnerOf(right);
   if (!owner.ok() || *owner == self_ || membership_->IsGone(*owner) || draining.contains(owner->server)) return false;
-  int64_t& not_before_ns = not_migrated_before_ns_[{region->region(), right}];
-  if (clock_->NowNs() < not_before_ns) return false;
-  not_before_ns = clock_->NowNs() + options_.migrate_again_after_ns;
+  const ClusterState::Worker* const worker = state.FindWorker(*owner);
+  if (worker == nullptr || state.table.CountOf(*owner) >= worker->regions_max) return false;
+  const Pair pair = PairOf(region->region(), right);
+  const auto it = not_migrated_before_ns_.find(pair);
+  if (it != not_migrated_before_ns_.end() && clock_->NowNs() < it->second) return false;
   busy_ = true;
-  scheduler_->Spawn(Migrate(region->region(), *std::move(owner)));
+  scheduler_->Spawn(Migrate(region->region(), *std::move(owner), pair));
   return true;
 }
 
-Task<bool> Joiner::Migrate(uint32_t region, WorkerId to) {
+Task<bool> Joiner::Migrate(uint32_t region, WorkerId to, Pair pair) {
   const std::string name = ToString(to);
   const absl::Status status = co_await migrator_->Migrate(region, std::move(to));
   busy_ = false;
   counters_.migrations += status.ok();
+  not_migrated_before_ns_[pair] =
+      clock_->NowNs() + (status.ok() ? options_.migrate_again_after_ns : options_.failed_pause_ns);
   if (status.ok()) {
     spdlog::info("region {} is small, and was moved to {}, which has its right neighbour", region, name);
   } else {
@@ -288,12 +301,13 @@ Joiner::Neighbours Joiner::ClaimBoth(HeldRegion* left, HeldRegion* right) {
 }
 
 Task<bool> Joiner::JoinAlone(Neighbours neighbours) {
-  const std::pair pair(neighbours.left.region()->region(), neighbours.right.region()->region());
+  const uint32_t left = neighbours.left.region()->region(), right = neighbours.right.region()->region();
+  const Pair pair = PairOf(left, right);
   const absl::Status status = co_await JoinClaimed(std::move(neighbours));
   busy_ = false;
   if (!status.ok()) {
     not_before_ns_[pair] = clock_->NowNs() + options_.failed_pause_ns;
-    spdlog::debug("region {} could not take in region {}: {}", pair.first, pair.second, std::string(status.message()));
+    spdlog::debug("region {} could not take in region {}: {}", left, right, std::string(status.message()));
   }
   look_at_ns_ = 0;  // Perhaps one more.
   co_return status.ok();

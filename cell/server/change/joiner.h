@@ -33,10 +33,10 @@
 // Not thread-safe: used only on the worker's thread.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string_view>
-#include <utility>
 
 #include "absl/status/status.h"
 #include "cell/base/clock.h"
@@ -55,7 +55,7 @@ struct JoinerOptions {
   double deleted_per_left = 1;
   int64_t every_ns = 100'000'000;
   int64_t migrate_again_after_ns = 60'000'000'000;  // A migration to the same neighbour that did not lead to a join.
-  int64_t failed_pause_ns = 1'000'000'000;          // After a join, or the removal of the root, has failed.
+  int64_t failed_pause_ns = 1'000'000'000;          // After a join, a migration or the removal of the root has failed.
   size_t copied = 64;                               // Entries in one step of the worker's loop.
 };
 
@@ -126,7 +126,10 @@ class Joiner {
   // Begins to migrate a small region to the worker of its right neighbour, if that is elsewhere. Returns whether it
   // did.
   bool BeginMigration(HeldRegion* region, uint32_t right);
-  Task<bool> Migrate(uint32_t region, WorkerId to);
+  // A region and its right neighbour, each with its id and first epoch, because ids are used again.
+  using Pair = std::array<uint64_t, 4>;
+  Pair PairOf(uint32_t left, uint32_t right) const;
+  Task<bool> Migrate(uint32_t region, WorkerId to, Pair pair);
   // Reaches a sync point: "join: STEP", or "table join: STEP".
   void Reach(bool of_table, std::string_view step) const;
 
@@ -142,9 +145,8 @@ class Joiner {
   const HeldWrites* const held_;
   const JoinerOptions options_;
   int64_t look_at_ns_ = 0;
-  bool busy_ = false;     // With a join, with a migration before one, or with the root.
-  bool merging_ = false;  // MergeLeaves runs.
-  using Pair = std::pair<uint32_t, uint32_t>;
+  bool busy_ = false;                               // With a join, with a migration before one, or with the root.
+  bool merging_ = false;                            // MergeLeaves runs.
   std::map<Pair, int64_t> not_before_ns_;           // For neighbours that could not be joined.
   std::map<Pair, int64_t> not_migrated_before_ns_;  // For regions and their right neighbours, to which they were moved.
   Counters counters_;

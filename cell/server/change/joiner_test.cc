@@ -255,13 +255,13 @@ TEST_F(FullWorkerTest, ASplitThatFindsNoRoomBeginsAJoin) {
   ASSERT_EQ(worker_->regions()->size(), 4u);
   // Nothing can be joined yet.
   EXPECT_EQ(Run(worker_->splitter()->Split(last)).code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_FALSE(Find(last)->awaits_join);
+  EXPECT_FALSE(Find(last)->awaits_region);
   EXPECT_NE(Find(last)->split_error, "");
   EXPECT_FALSE(worker_->splitter()->MakeRoom(Find(last)));
   DeleteAllOf(First()->region());
   DeleteAllOf(middle);
   EXPECT_EQ(Run(worker_->splitter()->Split(last)).code(), absl::StatusCode::kResourceExhausted);
-  EXPECT_TRUE(Find(last)->awaits_join);
+  EXPECT_TRUE(Find(last)->awaits_region);
   EXPECT_TRUE(worker_->splitter()->MakeRoom(Find(last)));  // So writes wait for the split.
   for (int i = 0; i < 1'000'000 && Find(middle) != nullptr; ++i) Turn();
   EXPECT_EQ(Find(middle), nullptr);

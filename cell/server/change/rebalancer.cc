@@ -115,32 +115,57 @@ Task<std::optional<Rebalancer::Transfer>> Rebalancer::ChooseTransfer(size_t aske
     lightest = target;
   }
   if (!lightest.has_value() || scheduler_->stopping()) co_return std::nullopt;
-  // Exclude meganodes of routes, which hold little and are on every search's path.
-  std::vector<uint32_t> movable;
+  const std::vector<const HeldRegion*> movable = Movable();
   std::vector<uint64_t> weights;
-  for (const HeldRegion* region : regions_->all()) {
-    if (!region->claimable() || (region->tree != nullptr && region->tree->tier() != 0)) continue;
-    movable.push_back(region->region());
-    weights.push_back(region->store->bytes_used());
-  }
+  weights.reserve(movable.size());
+  for (const HeldRegion* region : movable) weights.push_back(region->store->bytes_used());
   const std::optional<size_t> chosen = BestTransfer(regions_->bytes_used(), its, weights);
   if (!chosen.has_value()) co_return std::nullopt;
-  co_return Transfer{movable[*chosen], *lightest};
+  co_return Transfer{movable[*chosen]->region(), *lightest};
+}
+
+// Excludes meganodes of routes, which hold little and are on every search's path.
+std::vector<const HeldRegion*> Rebalancer::Movable() const {
+  std::vector<const HeldRegion*> movable;
+  for (const HeldRegion* region : regions_->all()) {
+    if (region->claimable() && (region->tree == nullptr || region->tree->tier() == 0)) movable.push_back(region);
+  }
+  return movable;
+}
+
+bool Rebalancer::MakeRoom() {
+  if (!options_.enabled || scheduler_->stopping() || clock_->NowNs() < failed_until_ns_) return false;
+  std::optional<Mutex::Guard> balancing = balancing_.TryLock();
+  if (!balancing.has_value()) return true;
+  const std::vector<const HeldRegion*> movable = Movable();
+  std::optional<WorkerId> to = ChooseTarget(membership_->state(), self_, &random_);
+  if (movable.empty() || !to.has_value()) return false;
+  const auto lightest = std::min_element(movable.begin(), movable.end(), [](const HeldRegion* a, const HeldRegion* b) {
+    return a->store->bytes_used() < b->store->bytes_used();
+  });
+  scheduler_->Spawn(MigrateAway({(*lightest)->region(), *std::move(to)}, *std::move(balancing)));
+  return true;
 }
 
 Task<bool> Rebalancer::Balance(Mutex::Guard balancing) {
+  Mutex::Guard guard = std::move(balancing);
+  std::optional<Transfer> transfer = co_await ChooseTransfer(kWeighedAtOnce);
+  if (!transfer.has_value()) co_return true;
+  co_return co_await MigrateAway(*std::move(transfer), std::move(guard));
+}
+
+Task<bool> Rebalancer::MigrateAway(Transfer transfer, Mutex::Guard balancing) {
   const Mutex::Guard guard = std::move(balancing);
-  const std::optional<Transfer> transfer = co_await ChooseTransfer(kWeighedAtOnce);
-  if (transfer.has_value()) {
-    const absl::Status status = co_await migrator_->Migrate(transfer->region, transfer->to);
-    if (status.ok()) {
-      balance_at_ns_ = 0;  // Perhaps one more.
-    } else {
-      balance_at_ns_ = clock_->NowNs() + kFailedPauses * options_.every_ns;
-      ReportRefused(transfer->region, transfer->to, status);
-    }
+  const Transfer its = std::move(transfer);
+  const absl::Status status = co_await migrator_->Migrate(its.region, its.to);
+  if (status.ok()) {
+    balance_at_ns_ = 0;  // Perhaps one more.
+  } else {
+    balance_at_ns_ = clock_->NowNs() + kFailedPauses * options_.every_ns;
+    if (!absl::IsAborted(status)) failed_until_ns_ = balance_at_ns_;  // Else the region was busy. Another may not be.
+    ReportRefused(its.region, its.to, status);
   }
-  co_return true;
+  co_return status.ok();
 }
 
 void Rebalancer::ReportRefused(uint32_t region, const WorkerId& to, const absl::Status& why) {

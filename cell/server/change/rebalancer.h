@@ -1,10 +1,12 @@
-// Rebalancer migrates a worker's regions to workers that hold less (placement.h), and all of them while its server is
-// drained. Not thread-safe: used only on the worker's thread.
+// Rebalancer migrates a worker's regions to workers that hold less (placement.h), one of them when a split finds no
+// room here and another worker has some, and all of them while its server is drained. Not thread-safe: used only on the
+// worker's thread.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "cell/base/clock.h"
@@ -30,6 +32,10 @@ class Rebalancer {
   // Begins to migrate a region if one is due.
   void Step();
 
+  // Begins to migrate the region that holds least to a worker that may hold one more, because a split has found no room
+  // here. Returns whether a region is being migrated, so that there will be room.
+  bool MakeRoom();
+
   // Migrates regions until weights are about equal. Adds their number to *moved.
   Task<absl::Status> Rebalance(uint64_t* moved);
   // Sets in the region table whether this server should hold no regions. Returns FailedPrecondition if the other
@@ -51,6 +57,10 @@ class Rebalancer {
   Task<std::optional<Transfer>> ChooseTransfer(size_t asked_max);
   Task<bool> Balance(Mutex::Guard balancing);
   Task<bool> Drain(Mutex::Guard balancing);
+  // Migrates a region away. After a failure, begins no other for a while.
+  Task<bool> MigrateAway(Transfer transfer, Mutex::Guard balancing);
+  // Returns the regions that may be migrated to make weights equal, or to make room.
+  std::vector<const HeldRegion*> Movable() const;
   void ReportRefused(uint32_t region, const WorkerId& to, const absl::Status& why);
   void NoteDrained(const absl::Status& status);
 
@@ -65,7 +75,8 @@ class Rebalancer {
   Random random_;
   int64_t look_at_ns_ = 0;
   int64_t balance_at_ns_ = 0;
-  Mutex balancing_;  // Held while balancing or draining.
+  int64_t failed_until_ns_ = INT64_MIN;  // A migration has just failed.
+  Mutex balancing_;                      // Held while balancing or draining.
   Repeats repeats_;
   absl::Status drain_status_;           // Result of the last migration of a drain...
   int64_t drain_failing_since_ns_ = 0;  // ...and since when it has been an error.

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kLookEveryNs = 500'000;
 constexpr int64_t kFailedPauseNs = 1'000'000'000;
-constexpr int64_t kJoinPauseNs = 500'000;
+constexpr int64_t kRegionPauseNs = 500'000;
 constexpr int64_t kRetryPauseNs = 2'000'000;
 constexpr size_t kHurriedSteps = 16;
 
@@ -98,12 +98,12 @@ Task<absl::Status> Splitter::SplitClaimed(RegionClaim claim) {
   absl::Status status = upper.status();
   if (upper.ok()) status = co_await SplitOff(region, *std::move(upper));
   if (scheduler_->stopping()) co_return Stopping();
-  region->awaits_join = absl::IsResourceExhausted(status) && on_no_room_();
+  region->awaits_region = absl::IsResourceExhausted(status) && on_no_room_();
   region->lacked_room = absl::IsResourceExhausted(status) && regions_->size() >= regions_->regions_max();
   if (status.ok()) {
     region->split_error.clear();
-  } else if (region->awaits_join) {
-    region->no_split_before_ns = clock_->NowNs() + kJoinPauseNs;
+  } else if (region->awaits_region) {
+    region->no_split_before_ns = clock_->NowNs() + kRegionPauseNs;
   } else {
     ++CountersOf(*region).failed;
     region->no_split_before_ns = clock_->NowNs() + kFailedPauseNs;

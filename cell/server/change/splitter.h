@@ -59,7 +59,7 @@ class Splitter : public RoomMaker {
   // Sets what is called when there is no room for one more region. It returns whether there will be.
   void set_on_no_room(std::function<bool()> on_no_room) { on_no_room_ = std::move(on_no_room); }
 
-  bool MakeRoom(HeldRegion* region) override { return region->claimed() || Begin(region) || region->awaits_join; }
+  bool MakeRoom(HeldRegion* region) override { return region->claimed() || Begin(region) || region->awaits_region; }
   void FreeAll() override;
 
   struct Counters {

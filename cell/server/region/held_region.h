@@ -172,8 +172,9 @@ class HeldRegion {
   // Only Splitter writes these four.
   int64_t no_split_before_ns = INT64_MIN;  // A split has just failed.
   bool lacked_room = false;                // The last split failed because there was no region for it.
-  bool awaits_join = false;                // The last split found no room for one more region, which a join will give.
-  std::string split_error;                 // Why the last split failed; empty if it did not.
+  // The last split found no room for one more region, which a join or a migration will give.
+  bool awaits_region = false;
+  std::string split_error;  // Why the last split failed; empty if it did not.
 
   bool sweeping = false;  // Pairs that have expired are being deleted. Only ExpirySweeper writes it.
 

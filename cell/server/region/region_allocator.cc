@@ -2,6 +2,7 @@
 
 #include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
+#include "cell/cluster/membership_await.h"
 #include "cell/server/region/commit_table_change.h"
 #include "spdlog/spdlog.h"
 
@@ -25,7 +26,11 @@ Task<absl::Status> RegionAllocator::PrepareMemory(uint32_t regions) {
 }
 
 Task<absl::StatusOr<RegionClaim>> RegionAllocator::Allocate(RegionContent content, uint32_t split_parent) {
-  const absl::Status room = regions_->CheckRoomBeside(membership_->state().table, self_);
+  absl::Status room = regions_->CheckRoomBeside(membership_->state().table, self_);
+  if (!room.ok() && regions_->size() < regions_->regions_max()) {
+    (void)co_await RefreshAwaiter(membership_);  // What was taken for missing may have just migrated away.
+    room = regions_->CheckRoomBeside(membership_->state().table, self_);
+  }
   if (!room.ok()) co_return room;
   absl::StatusOr<NewRegion> added = absl::CancelledError("this server is shutting down");
   {
