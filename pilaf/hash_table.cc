@@ -330,7 +330,7 @@ absl::Status HashTable::Damaged(const std::string& what) const {
   return absl::DataLossError(fmt::format("region {}: {}", geometry_.region, what));
 }
 
-absl::Status HashTable::Check() const {
+absl::Status HashTable::Check(const absl::flat_hash_set<uint64_t>& reserved) const {
   if (!ParseHashHeader(memory_->at(kHashHeaderOffset), geometry_.region).has_value()) {
     return Damaged("its header is damaged");
   }
@@ -358,6 +358,7 @@ absl::Status HashTable::Check() const {
   }
   uint64_t blocks = 0, unowned = 0;
   RETURN_IF_ERROR(extents_.Walk([&](uint64_t offset, uint64_t room) {
+    if (reserved.contains(offset)) return;
     const auto it = extents.find(offset);
     unowned += it == extents.end() || it->second > room;
     ++blocks;

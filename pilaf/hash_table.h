@@ -18,6 +18,7 @@
 #include <optional>
 #include <string_view>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -106,8 +107,9 @@ class HashTable : public PairStore {
   uint64_t deleted() const { return deleted_; }
   // Counts the keys that are in the first, second and third of their possible units. Samples only every `every`th unit.
   virtual std::array<uint64_t, kProbes> KeysByProbe(uint32_t every = 1) const = 0;
-  // Checks all invariants and CRCs. Returns DataLoss with what is wrong.
-  absl::Status Check() const;
+  // Checks all invariants and CRCs. Returns DataLoss with what is wrong. `reserved`: the offsets of extents that writes
+  // have reserved which are not applied yet. Nothing points at them.
+  absl::Status Check(const absl::flat_hash_set<uint64_t>& reserved = {}) const;
 
   struct Counters {
     uint64_t puts = 0, deletes = 0, kicked = 0, longest_chain = 0, full = 0;

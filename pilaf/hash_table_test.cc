@@ -291,6 +291,17 @@ TEST(BucketTable, NeedsHardlyMoreThanOneRead) {
   }
 }
 
+TEST_P(HashTableTest, ACheckIsToldWhatWritesHaveReserved) {
+  TestTable table(ShapeOf(128, 16 << 10, GetParam()), GetParam());
+  const std::string value(1'000, 'v');
+  const absl::StatusOr<PairStore::Prepared> prepared = table->Prepare("key", value, Crc64(value, Crc64("key")), {});
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_EQ(table->Check().code(), absl::StatusCode::kDataLoss);
+  EXPECT_TRUE(table->Check({prepared->extent}).ok()) << table->Check({prepared->extent});
+  EXPECT_FALSE(table->Commit(*prepared, "key"));
+  EXPECT_TRUE(table->Check().ok()) << table->Check();
+}
+
 TEST_P(HashTableTest, WhatIsRefusedChangesNothing) {
   TestTable table(ShapeOf(128, 16 << 10, GetParam()), GetParam(), 1, {0, UINT32_MAX / 2});
   Model model;

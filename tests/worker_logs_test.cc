@@ -352,17 +352,21 @@ TEST(LogCollector, RemovesTheLogsOfWhatWasDroppedAroundACrash) {
 // While a server is down, somebody restores a region table from before a table was created. The logs of that table must
 // stay, whether the number of its region has been used again or not, because the newer region table may be restored,
 // too.
-TEST(LogCollector, KeepsWhatAnOlderRegionTableDoesNotName) {
+class OlderRegionTable : public ::testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(IdsUsedBefore, OlderRegionTable, ::testing::Bool());
+
+TEST_P(OlderRegionTable, LogsThatItDoesNotNameAreKept) {
+  const bool id_used_before = GetParam();
   TestClusterOptions options;
   options.servers = 2;
+  if (id_used_before) options.region_ids = 4;
   options.logs.durability = Durability::kSync;
   options.collector.look_every_ns = 100'000;
   options.balance.enabled = false;
   SimCluster cluster({512, 32 << 10, 64 << 10}, {}, options);
   auto client = cluster.NewClient(Quiet());
   ASSERT_TRUE(client->Put("key", "value").ok());
-  const RegionTable older = cluster.table();
-  const auto owner = static_cast<size_t>(std::stoi(older.Find(older.root)->owner.server.substr(7)));
+  const auto owner = static_cast<size_t>(std::stoi(cluster.table().Find(cluster.table().root)->owner.server.substr(7)));
   Worker* const maker = cluster.worker(1 - owner);
   std::optional<absl::Status> done;
   const auto run = [&](Task<absl::Status> task) -> Task<bool> {
@@ -375,8 +379,15 @@ TEST(LogCollector, KeepsWhatAnOlderRegionTableDoesNotName) {
     while (!done.has_value()) cluster.network()->Step();
     return *done;
   };
+  while (id_used_before && !cluster.table().ids.around) {
+    ASSERT_TRUE(finish(maker, maker->tables()->Create("earlier", 0, 1)).ok());
+    ASSERT_TRUE(finish(maker, maker->tables()->Drop("earlier")).ok());
+    Sleep(client.get(), 1'000'000);  // Its log is gone, too.
+  }
+  const RegionTable older = cluster.table();
   ASSERT_TRUE(finish(maker, maker->tables()->Create("t", 0, 1)).ok());
   const uint32_t region = cluster.table().tables.at("t").RegionOf(0);
+  ASSERT_EQ(older.ids.Given(region), id_used_before);
   ASSERT_TRUE(client->OpenTable("t")->Put("key", "in t").ok());
   ASSERT_TRUE(finish(maker, maker->checkpointer()->Checkpoint(region)).ok());  // Its log has no first segment now.
   const auto logs = [&] {

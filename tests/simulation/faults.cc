@@ -123,6 +123,9 @@ bool Faults::Inject(const FaultPlan& fault) {
     case Fault::kMembership:
     case Fault::kLeaderless:
       return InjectMembership(fault, i, until_ns, &random);
+    case Fault::kCheck:
+      CheckRegions(i);
+      return true;
     case Fault::kRollback:
       SetLaterRelease(i, true);
       Later(i, until_ns, [this, i] { SetLaterRelease(i, false); });
@@ -237,6 +240,24 @@ void Faults::CheckLogs(size_t i) {
     world_->journal.Violate("the log of region {} of server {} has failed: {}", region->region(), i,
                             region->log->status().ToString());
   }
+}
+
+// A check changes nothing that anybody could see, and finds no errors, whatever else is in progress.
+void Faults::CheckRegions(size_t i) {
+  const auto check = [](Worker* worker, size_t i, World* world) -> Task<bool> {
+    std::vector<std::byte> reply(kMessageBytesMax);
+    for (const HeldRegion* region : worker->regions()->all()) {
+      const uint32_t id = region->region();
+      const absl::StatusOr<size_t> bytes = worker->service()->Check(fmt::format("{}", id), MutableBytes(reply));
+      if (!bytes.ok()) continue;  // It is being joined or filled.
+      const std::string_view text = AsText(ConstBytes(reply).first(*bytes).subspan(sizeof(MessageHeader)));
+      const bool right = text.find("\"errors\":[]") != std::string_view::npos;
+      if (!right) world->journal.Violate("the check of region {} of server {} says {}", id, i, text);
+    }
+    co_return true;
+  };
+  Worker* const worker = world_->cluster.worker(i);
+  worker->scheduler()->Spawn(check(worker, i, world_));
 }
 
 // A server that does not know how long it stood still may continue to answer reads until its lease has lapsed by its

@@ -35,6 +35,7 @@ class Faults {
   void SetShort(size_t i, Fault fault, bool on);
   void Thaw(size_t i);
   void CheckLogs(size_t i);
+  void CheckRegions(size_t i);
   void DiskMayHaveLost(size_t i);
 
   // Returns false if there was nothing that the fault could affect.

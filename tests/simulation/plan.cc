@@ -24,7 +24,7 @@ constexpr std::array<std::string_view, kFaults> kNames = {
     "slow host",  "slow disk",       "delay",          "break",          "disk error",
     "expire",     "coordinator cut", "join",           "drain",          "checkpoint",
     "client cut", "disk full",       "slow directory", "no descriptors", "membership error",
-    "leaderless", "freeze",          "rollback"};
+    "leaderless", "freeze",          "rollback",       "check"};
 
 // Returns whether a fault is allowed when nobody recovers regions, so that a dying server takes its regions with it.
 bool WithoutLogs(Fault fault) {
@@ -313,6 +313,14 @@ void DrawComings(SimulationPlan* plan, Dice* dice) {
   }
 }
 
+void DrawIdle(SimulationPlan* plan, Dice* dice) {
+  for (ClientPlan& client : plan->clients) {
+    if (dice->Below(2) == 0) continue;
+    client.idle_at_ns = client.comes_ns + dice->Around(plan->duration_ns / 3);
+    client.idle_ns = dice->OneOf({100'000, 1'000'000, plan->duration_ns / 2});
+  }
+}
+
 }  // namespace
 
 bool Draws::Set(std::string_view name, bool on) {
@@ -333,6 +341,7 @@ bool Draws::Set(std::string_view name, bool on) {
                                                      {"regions max", &regions_max},
                                                      {"region ids", &region_ids},
                                                      {"clients go", &clients_go},
+                                                     {"idle", &idle},
                                                      {"disk steps", &disk_steps},
                                                      {"disk cached", &disk_cached},
                                                      {"files account", &files_account},
@@ -431,6 +440,7 @@ SimulationPlan SimulationPlan::Draw(uint64_t seed, const Draws& draws) {
     plan.faults.push_back({at_ns, fault, dice.Around(fault_ns), dice.Seed()});
   }
   if (Dice own = dice_for(30); own.Below(3) == 0 && draws.clients_go) DrawComings(&plan, &own);
+  if (Dice own = dice_for(52); own.Below(4) == 0 && draws.idle) DrawIdle(&plan, &own);
   for (size_t i = static_cast<size_t>(Fault::kDiskFull); i < kFaults; ++i) {
     Dice own = dice_for(i < static_cast<size_t>(Fault::kRollback) ? 8 + i : 18 + i);  // 30 to 34 are used elsewhere.
     const auto fault = static_cast<Fault>(i);

@@ -40,8 +40,9 @@ enum class Fault : uint8_t {
   kLeaderless,     // The part of the coordinator that a server uses loses its leader.
   kFreeze,         // The virtual machine of a server stands still, and its clock with it.
   kRollback,       // A server is upgraded to a release that writes another format of logs, and rolled back.
+  kCheck,          // All regions of a server are checked, as `cellctl check` does. No region may have an error.
 };
-inline constexpr size_t kFaults = 23;
+inline constexpr size_t kFaults = 24;
 std::string_view ToString(Fault fault);
 
 // One fault at one moment.
@@ -59,8 +60,10 @@ struct ClientPlan {
   bool reads_only = false;  // One-sided reads, so that it waits for no server.
   int64_t comes_ns = 0;     // From the simulation's begin.
   int64_t goes_ns = INT64_MAX;
-  bool dies = false;    // Like a process that is killed, with operations in flight.
-  bool closes = false;  // It is destroyed with operations in flight. If neither: it finishes its operations.
+  int64_t idle_at_ns = INT64_MAX;  // Its program does not call the library from then on...
+  int64_t idle_ns = 0;             // ...for this long. What it knows of the cluster becomes old.
+  bool dies = false;               // Like a process that is killed, with operations in flight.
+  bool closes = false;             // It is destroyed with operations in flight. If neither: it finishes its operations.
   uint64_t operations_max = UINT64_MAX;  // Per task.
 };
 
@@ -82,8 +85,9 @@ struct Draws {
   bool suspicion = true;  // Live servers are repeatedly taken for dead.
   bool disk_steps = true;
   bool disk_cached = true;
-  std::array<bool, 7> faults = {true, true, true, true, true, true, true};  // From kDiskFull on.
-  bool deadlines = true;                                                    // Every call ends soon after its deadline.
+  bool idle = true;                                                               // Clients do nothing for a while.
+  std::array<bool, 8> faults = {true, true, true, true, true, true, true, true};  // From kDiskFull on.
+  bool deadlines = true;      // Every call ends soon after its deadline.
   bool disks_heal = true;     // A failed disk is found to answer again without a restart.
   bool files_account = true;  // At the end there is no file that nobody needs.
 

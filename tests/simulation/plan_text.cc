@@ -85,6 +85,8 @@ void EachClientField(Client& client, Visit&& visit) {
   visit("operations_max", client.operations_max);
   visit("comes_ns", client.comes_ns);
   visit("goes_ns", client.goes_ns);
+  visit("idle_at_ns", client.idle_at_ns);
+  visit("idle_ns", client.idle_ns);
   visit("dies", client.dies);
   visit("closes", client.closes);
 }

@@ -48,6 +48,8 @@ void Users::Open() {
         if (!stop_ && Come(late)) Begin(late);
       });
     }
+    if (late->plan->idle_at_ns != INT64_MAX)
+      world_->At(begin_ns + late->plan->idle_at_ns, [this, late] { Idle(late); });
     if (late->plan->goes_ns == INT64_MAX) continue;
     world_->At(begin_ns + user->plan->goes_ns, [this, late] {
       if (late->of.client == nullptr || stop_) return;
@@ -118,6 +120,29 @@ void Users::CloseBusy(User* user) {
   user->tasks.clear();
   user->table.reset();
   user->of = {};
+}
+
+void Users::Idle(User* user) {
+  if (user->of.client == nullptr || user->goes || stop_) return;
+  world_->journal.Trace("client {} is idle", user->index);
+  user->idle_until_ns = world_->now_ns() + user->plan->idle_ns;
+  world_->At(user->idle_until_ns, [user] {
+    if (user->of.client != nullptr) user->of.Drive();
+  });
+}
+
+Task<bool> Users::AwaitIdleEnd(User* user) {
+  Client* const client = user->of.client.get();
+  if (++user->idle_tasks == user->tasks_left) {
+    world_->At(world_->now_ns(), [this, user] {  // Not in the middle of its turn.
+      const bool idle = user->idle_tasks > 0 && user->idle_tasks == user->tasks_left;
+      if (idle && world_->now_ns() < user->idle_until_ns && user->of.client != nullptr) user->of.fabric->Drive(nullptr);
+    });
+  }
+  const int64_t left_ns = user->idle_until_ns - world_->now_ns();
+  co_await client->AsyncSleepUntil(client->NowNs() + left_ns);
+  --user->idle_tasks;
+  co_return true;
 }
 
 // Simulates a client whose process is killed: it stops at once, and servers lose its connections.
@@ -248,6 +273,8 @@ Task<bool> Users::Use(User* user, uint64_t seed) {
   const SimulationPlan& plan = world_->plan;
   Random random(seed);
   for (uint64_t i = 0; i < user->plan->operations_max && !stop_ && !user->goes; ++i) {
+    while (world_->now_ns() < user->idle_until_ns && !stop_ && !user->goes) co_await AwaitIdleEnd(user);
+    if (stop_ || user->goes) break;
     const CallOptions call = ChooseCall(*user, &random);
     if (plan.queue_share > 0 && world_->table_keys < world_->history.keys() && random.Unit() < plan.queue_share) {
       co_await UseQueue(user, call, &random);

@@ -52,6 +52,8 @@ class Users {
     int tasks_left = 0;
     bool goes = false;    // Its operations in flight are its last.
     bool closed = false;  // They may end with Cancelled.
+    int64_t idle_until_ns = 0;
+    int idle_tasks = 0;  // Those that wait until then.
     // Writes in flight, in the order of their begin. If the client dies, their outcome is unknown.
     std::map<uint64_t, std::pair<size_t, KeyOperation>> writes = {};
   };
@@ -62,6 +64,9 @@ class Users {
   void Go(User* user);
   void Die(User* user);
   void CloseBusy(User* user);
+  // Lets a client's program do nothing for a while, once its operations in flight have ended.
+  void Idle(User* user);
+  Task<bool> AwaitIdleEnd(User* user);
   void Destroy(User* user);
 
   size_t ChooseKey(Random* random) const;

@@ -33,8 +33,8 @@ std::string TreeReportJson(const TreeReport& report) {
   return JsonText(json);
 }
 
-std::string HashReportJson(const HashTable& table) {
-  const absl::Status status = table.Check();
+std::string HashReportJson(const HashTable& table, const absl::flat_hash_set<uint64_t>& reserved) {
+  const absl::Status status = table.Check(reserved);
   nlohmann::json json = {{"region", table.region()},
                          {"hash", {{"first", table.range().first}, {"last", table.range().last}}},
                          {"keys", table.keys()},
@@ -88,9 +88,9 @@ nlohmann::json RegionStatus(const HeldRegion& region) {
 }
 
 std::string CheckReport(const HeldRegion& region) {
-  if (region.hash != nullptr) return HashReportJson(*region.hash);
   absl::flat_hash_set<uint64_t> reserved;
   for (const PendingWrite& write : region.pending) reserved.insert(write.prepared.extent);
+  if (region.hash != nullptr) return HashReportJson(*region.hash, reserved);
   return TreeReportJson(CheckTree(*region.memory, reserved));
 }
 

@@ -80,8 +80,7 @@ absl::StatusOr<size_t> RequestService::ServeInPlace(MessageKind kind, const Inco
     case MessageKind::kStatus:
       return reports_.Status(text, to);
     case MessageKind::kCheck:
-      writes_.FreeAll();
-      return reports_.Check(text, to);
+      return Check(text, to);
     case MessageKind::kReport:
       return reports_.Report(call.peer, text, to);
     case MessageKind::kAddRoute:

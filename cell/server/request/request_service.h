@@ -58,6 +58,11 @@ class RequestService : public Service {
     compactor_.Step();
   }
 
+  // Checks a region, after everything that is normally freed gradually has been freed (WorkerReports::Check).
+  absl::StatusOr<size_t> Check(std::string_view text, MutableBytes to) {
+    writes_.FreeAll();
+    return reports_.Check(text, to);
+  }
   // Returns how many batches of calls were served.
   uint64_t batches() const { return batches_; }
   // Returns the pipeline of writes. The worker calls its RetryHeld and ApplyDurable in Poll, after everything that may
