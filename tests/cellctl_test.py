@@ -330,7 +330,7 @@ class Cellctl(CellctlCase):
     def test_status_regions_and_top_name_every_server(self):
         self.up(servers=3, durability="sync")
         status = self.done("status").decode()
-        self.assertRegex(status, r"(?m)^server-2 +serving .* 0 +0 +0  -$")  # It holds nothing.
+        self.assertRegex(status, r"(?m)^server-2 +serving .* 0/64 +0 +0  -$")  # It holds nothing.
         self.assertRegex(self.done("regions").decode(), "server-2 +holds no regions")
         text = "".join(f"key{i:06}\t{'v' * 100}\n" for i in range(30_000))
         self.done("load", "-", input=text.encode())
@@ -371,6 +371,19 @@ class Cellctl(CellctlCase):
         # With fewer keys it is as before.
         self.done("delete-range", "--yes")
         self.assertNotIn("nearly full", self.done("status").decode())
+
+    def test_a_server_that_may_hold_fewer_regions_than_it_has_says_so(self):
+        small = {"servers": 1, "meganode_bytes": 64 << 10, "extents_bytes": 256 << 10, "durability": "sync"}
+        text = "".join(f"key{i:06}\t{'v' * 60}\n" for i in range(3_000))
+        self.up(**small)
+        self.done("load", "-", input=text.encode())
+        held = len(self.lines("regions"))
+        self.assertGreater(held, 4)
+        cluster.end(self.servers)
+        with self.assertRaisesRegex(cluster.ClusterError, "maximum number of regions, so .* of its regions cannot be recovered: raise --regions-max"):
+            self.up(**small, regions_max=4)
+        self.up(**small)
+        self.assertEqual(self.done("--timeout", "20", "scan").decode(), text)
 
     def test_a_full_store_evicts_what_the_rules_allow(self):
         self.up(servers=1, meganode_bytes=256 << 10, extents_bytes=1 << 20, regions_max=3, durability="async")

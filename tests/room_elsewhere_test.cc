@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "fmt/format.h"
 #include "tests/sim_cluster.h"
@@ -16,28 +17,40 @@ constexpr int64_t kBalanceEveryNs = 2'000'000'000;
 
 std::string Key(int i) { return fmt::format("k{:05}", i); }
 
+enum class Order { kAscending, kDescending, kRandom };
+int KeyOf(int i, Order order) {
+  return order == Order::kAscending ? i : order == Order::kDescending ? 99'999 - i : i * 17'777 % 100'000;
+}
+
 class RoomElsewhere : public ::testing::Test {
  protected:
-  static TestClusterOptions Options() {
+  static TestClusterOptions Options(int servers, size_t regions_max, bool joins) {
     TestClusterOptions options;
-    options.servers = 2;
-    options.regions_max = kRegionsMax;
+    options.servers = servers;
+    options.regions_max = regions_max;
     options.balance.every_ns = kBalanceEveryNs;  // So that no test sees what weights alone move.
+    options.join.enabled = joins;
     options.join.every_ns = 100'000;
     options.quiet_at_end = false;
     return options;
   }
-  RoomElsewhere() {
+  explicit RoomElsewhere(int servers = 2, size_t regions_max = kRegionsMax, bool joins = true)
+      : cluster_{{512, 16 << 10, 64 << 10}, {}, Options(servers, regions_max, joins)} {
     ClientOptions options;
     options.report = false;
     client_ = cluster_.NewClient(options);
   }
+  // Sets how many regions server 1 may hold, by what others know.
+  void Allow(uint32_t regions_max) {
+    cluster_.shared()->state.servers[1].workers[0].regions_max = regions_max;
+    ++cluster_.shared()->changes;
+  }
   size_t RegionsOf(size_t server) { return cluster_.worker(server)->regions()->size(); }
   HeldRegion* Find(size_t server, uint32_t region) { return cluster_.worker(server)->regions()->Find(region); }
-  // Puts ascending keys until one is refused. Returns their number.
-  int Fill() {
+  // Puts keys until one is refused. Returns their number.
+  int Fill(Order order = Order::kAscending) {
     for (int i = 0; i < 100'000; ++i) {
-      const absl::StatusOr<bool> existed = client_->Put(Key(i), std::string(100, 'v'));
+      const absl::StatusOr<bool> existed = client_->Put(Key(KeyOf(i, order)), std::string(100, 'v'));
       if (existed.ok()) continue;
       EXPECT_TRUE(absl::IsResourceExhausted(existed.status())) << existed.status();
       return i;
@@ -67,16 +80,54 @@ class RoomElsewhere : public ::testing::Test {
     EXPECT_EQ(report.keys, keys);
   }
 
-  SimCluster cluster_{{512, 16 << 10, 64 << 10}, {}, Options()};
+  SimCluster cluster_;
   std::unique_ptr<Client> client_;
 };
 
-TEST_F(RoomElsewhere, NoPutIsRefusedWhileAnotherServerHasRoom) {
-  const int stored = Fill();
+struct Room {
+  int servers;
+  size_t regions_max;
+  Order order;
+};
+class RoomEverywhere : public RoomElsewhere, public ::testing::WithParamInterface<Room> {
+ protected:
+  RoomEverywhere() : RoomElsewhere(GetParam().servers, GetParam().regions_max) {}
+};
+INSTANTIATE_TEST_SUITE_P(Clusters, RoomEverywhere,
+                         ::testing::Values(Room{2, 4, Order::kAscending}, Room{3, 4, Order::kAscending},
+                                           Room{3, 4, Order::kDescending}, Room{3, 4, Order::kRandom},
+                                           // Where the root of the tree must move, too.
+                                           Room{2, 2, Order::kAscending}, Room{3, 2, Order::kDescending},
+                                           Room{3, 2, Order::kRandom}));
+
+TEST_P(RoomEverywhere, NoPutIsRefusedBeforeAllServersAreFull) {
+  const int stored = Fill(GetParam().order);
+  for (size_t i = 0; i < cluster_.servers(); ++i) EXPECT_EQ(RegionsOf(i), GetParam().regions_max) << i;
+  if (GetParam().regions_max > 2) {
+    EXPECT_NE(Find(0, cluster_.table().root), nullptr);  // Routes stay where they are.
+  }
+  for (int i = 0; i < stored; ++i) {
+    ASSERT_EQ((*client_->Get(Key(KeyOf(i, GetParam().order)))).value_or("lost"), std::string(100, 'v')) << i;
+  }
+  ExpectSound(static_cast<size_t>(stored));
+}
+
+class RoomBesideTheDead : public RoomElsewhere, public ::testing::WithParamInterface<bool> {
+ protected:
+  RoomBesideTheDead() : RoomElsewhere(3) {}
+};
+INSTANTIATE_TEST_SUITE_P(Stopped, RoomBesideTheDead, ::testing::Bool());
+
+TEST_P(RoomBesideTheDead, RegionsGoToWhoAnswers) {
+  if (GetParam()) {
+    cluster_.Stop(2);
+  } else {
+    cluster_.Kill(2);  // The cluster's state still names it.
+  }
+  Fill();
   EXPECT_EQ(RegionsOf(0), kRegionsMax);
   EXPECT_EQ(RegionsOf(1), kRegionsMax);
-  for (int i = 0; i < stored; ++i) ASSERT_EQ((*client_->Get(Key(i))).value_or("lost"), std::string(100, 'v')) << i;
-  ExpectSound(static_cast<size_t>(stored));
+  EXPECT_EQ(cluster_.worker(0)->migrator()->counters().failed, 0u);
 }
 
 TEST_F(RoomElsewhere, NothingIsMovedWhereServersAreNotBalanced) {
@@ -84,6 +135,25 @@ TEST_F(RoomElsewhere, NothingIsMovedWhereServersAreNotBalanced) {
   Fill();
   EXPECT_EQ(RegionsOf(0), kRegionsMax);
   EXPECT_EQ(RegionsOf(1), 0u);
+}
+
+class RoomForOneRegion : public RoomElsewhere {
+ protected:
+  RoomForOneRegion() : RoomElsewhere(2, kRegionsMax, /*joins=*/false) {}
+};
+
+TEST_F(RoomForOneRegion, TheSmallestGoes) {
+  Allow(0);
+  const int stored = Fill();
+  for (int i = 0; i < stored; ++i) {
+    if (Find(0, 2)->tree->Covers(Key(i))) {
+      ASSERT_TRUE(client_->Delete(Key(i)).ok());
+    }
+  }
+  Pass(kBalanceEveryNs * 11 / 10);  // Until it looks for room again.
+  Allow(1);
+  EXPECT_TRUE(client_->Put(Key(stored), std::string(100, 'v')).ok());
+  EXPECT_NE(Find(1, 2), nullptr);
 }
 
 // By the region table the other server has room, but it refuses.
@@ -101,11 +171,7 @@ TEST_F(RoomElsewhere, AMigrationThatFailsIsNotTriedAgainAtOnce) {
 
 // A small region is not sent to its right neighbour's server while that may hold no more.
 TEST_F(RoomElsewhere, ASmallRegionGoesToItsNeighbourOnceThereIsRoom) {
-  const auto allow = [&](uint32_t regions_max) {
-    cluster_.shared()->state.servers[1].workers[0].regions_max = regions_max;
-    ++cluster_.shared()->changes;
-  };
-  allow(1);
+  Allow(1);
   int stored = 0;
   while (RegionsOf(0) < 3) {  // Two meganodes, and their root.
     ASSERT_TRUE(client_->Put(Key(stored++), std::string(100, 'v')).ok());
@@ -113,15 +179,22 @@ TEST_F(RoomElsewhere, ASmallRegionGoesToItsNeighbourOnceThereIsRoom) {
   }
   const uint32_t right = Find(0, 1)->tree->range().right.region();
   ASSERT_EQ(Migrate(0, right, 1), absl::OkStatus());
+  std::vector<int> of_left;
   for (int i = 0; i < stored; ++i) {
-    if (Find(0, 1)->tree->Covers(Key(i))) {
-      ASSERT_TRUE(client_->Delete(Key(i)).ok());
-    }
+    if (Find(0, 1)->tree->Covers(Key(i))) of_left.push_back(i);
   }
+  for (size_t left = of_left.size() * 45 / 100; of_left.size() > left; of_left.pop_back()) {
+    ASSERT_TRUE(client_->Delete(Key(of_left.back())).ok());
+  }
+  Allow(2);
+  Pass(1'000'000);
+  EXPECT_NE(Find(0, 1), nullptr);  // It is too large for a migration.
+  Allow(1);
+  for (const int i : of_left) ASSERT_TRUE(client_->Delete(Key(i)).ok());
   Pass(1'000'000'000);
   EXPECT_NE(Find(0, 1), nullptr);
   EXPECT_EQ(cluster_.worker(0)->migrator()->counters().failed, 0u);
-  allow(2);
+  Allow(2);
   Await([&] { return cluster_.table().Find(right) == nullptr; });
   EXPECT_EQ(cluster_.worker(1)->joiner()->counters().joins, 1u);
 }

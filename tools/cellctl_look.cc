@@ -24,7 +24,8 @@ double Share(JsonView region, const char* used, const char* total) {
 // Sums up the reports of a server's workers.
 struct ServerSum {
   size_t workers = 0, regions = 0, regions_max = 0, connections = 0, failed_logs = 0;
-  size_t not_served = 0;  // Regions that it owns according to the region table, and does not serve.
+  size_t not_served = 0;  // Regions that it owns according to the region table, and does not serve...
+  size_t recovering = 0;  // ...in addition to these, which it recovers.
   uint64_t keys = 0, data_bytes = 0;
   uint32_t fullest = 0;  // Of the regions that fill up.
   size_t fill_up = 0;    // Regions that are nearly full and could not be split.
@@ -59,8 +60,11 @@ struct ServerSum {
     if (lapsed) return "no lease";
     return draining ? "draining" : "serving";
   }
-  // Returns what is wrong, or "".
-  std::string Wrong() const {
+  bool HasRoom() const { return regions < regions_max && !draining; }
+  // It recovers no more regions, because it holds as many as it may.
+  bool LacksRoom() const { return workers > 0 && recovering > 0 && regions >= regions_max; }
+  // Returns what is wrong, or "". `has_room`: some server may hold one more region.
+  std::string Wrong(bool has_room) const {
     std::vector<std::string> wrong;
     if (workers == 0) wrong.push_back("it has ended, is suspended, or cannot be reached");
     if (not_served > 0) wrong.push_back(fmt::format("{} of its regions are not served", not_served));
@@ -75,7 +79,13 @@ struct ServerSum {
           fill_up == 1 ? "1 region is" : fmt::format("{} regions are", fill_up), fullest, 100 * fullest_fill,
           evicted == 0 ? "" : fmt::format(" (the server has evicted {} pairs so far)", evicted)));
     }
-    if (regions >= regions_max) wrong.push_back("it holds its maximum number of regions (--regions-max)");
+    if (LacksRoom()) {
+      wrong.push_back(fmt::format(
+          "it holds its maximum number of regions, so {} of its regions cannot be recovered: raise --regions-max",
+          recovering));
+    } else if (!has_room) {
+      wrong.push_back("no server may hold one more region (--regions-max)");
+    }
     return fmt::format("{}", fmt::join(wrong, "; "));
   }
 };
@@ -189,12 +199,16 @@ Overview Look(Client* client) {
   }
   overview.wrong = FirstError(overview.texts);
   for (const NotServed& one : overview.not_served) {
-    if (!one.region.recovering) ++overview.servers[one.region.server].not_served;
+    ServerSum& owner = overview.servers[one.region.server];
+    ++(one.region.recovering ? owner.recovering : owner.not_served);
     const bool fails = !one.region.recovering || one.region.region == table.root;
     if (!fails || !overview.wrong.ok()) continue;
     overview.wrong = absl::UnavailableError(fmt::format("region {}{} of {}: {}", one.region.region,
                                                         one.region.region == table.root ? ", the tree's root," : "",
                                                         one.region.server, one.why));
+  }
+  for (const auto& [name, sum] : overview.servers) {
+    if (sum.LacksRoom()) overview.wrong = absl::UnavailableError(fmt::format("{}: {}", name, sum.Wrong(true)));
   }
   if (overview.wrong.ok() && table.root == 0) {
     overview.wrong = absl::UnavailableError(
@@ -204,10 +218,14 @@ Overview Look(Client* client) {
   return overview;
 }
 
+bool HasRoom(const std::map<std::string, ServerSum>& servers) {
+  return std::any_of(servers.begin(), servers.end(), [](const auto& one) { return one.second.HasRoom(); });
+}
+
 // Returns the entry of a server that does not answer.
 nlohmann::json SilentJson(const std::string& name, const Overview& overview) {
   nlohmann::json json = {{"server", name},
-                         {"error", overview.servers.at(name).Wrong()},
+                         {"error", overview.servers.at(name).Wrong(HasRoom(overview.servers))},
                          {"regions", nlohmann::json::array()},
                          {"regions_not_served", nlohmann::json::array()}};
   for (const NotServed& one : overview.not_served) {
@@ -231,11 +249,23 @@ int Status(Client* client, const CtlFlags& flags) {
     }
     return wrong.ok() ? kDone : Fail(wrong);
   }
-  fmt::print("{:<12} {:<10} {:>9} {:>8} {:>8} {:>12} {:>14}  {}\n", "server", "state", "uptime s", "clients", "regions",
+  fmt::print("{:<12} {:<10} {:>9} {:>8} {:>9} {:>12} {:>14}  {}\n", "server", "state", "uptime s", "clients", "regions",
              "keys", "data bytes", "what is wrong");
+  const bool has_room = HasRoom(servers);
+  ServerSum all;
   for (const auto& [name, sum] : servers) {
-    fmt::print("{:<12} {:<10} {:>9.0f} {:>8} {:>8} {:>12} {:>14}  {}\n", name, sum.State(), sum.uptime_seconds,
-               sum.connections, sum.regions, sum.keys, sum.data_bytes, sum.Wrong().empty() ? "-" : sum.Wrong());
+    const std::string what = sum.Wrong(has_room);
+    fmt::print("{:<12} {:<10} {:>9.0f} {:>8} {:>9} {:>12} {:>14}  {}\n", name, sum.State(), sum.uptime_seconds,
+               sum.connections, fmt::format("{}/{}", sum.regions, sum.regions_max), sum.keys, sum.data_bytes,
+               what.empty() ? "-" : what);
+    all.regions += sum.regions;
+    all.regions_max += sum.regions_max;
+    all.keys += sum.keys;
+    all.data_bytes += sum.data_bytes;
+  }
+  if (servers.size() > 1) {
+    fmt::print("{:<12} {:<10} {:>9} {:>8} {:>9} {:>12} {:>14}\n", "all", "", "", "",
+               fmt::format("{}/{}", all.regions, all.regions_max), all.keys, all.data_bytes);
   }
   fmt::print("\n{:<12} {:>7} {:>5} {:>12} {:>14} {:>7} {:>8} {:>13}  {}\n", "server", "region", "tier", "keys",
              "data bytes", "nodes", "extents", "fragmentation", "state");
@@ -341,7 +371,8 @@ int Top(Client* client, const CtlFlags& flags) {
     std::string wrong;
     for (const auto& [name, sum] : servers) {
       serving += sum.workers > 0;
-      if (!sum.Wrong().empty()) wrong += fmt::format("{}{}: {}", wrong.empty() ? "" : "; ", name, sum.Wrong());
+      const std::string what = sum.Wrong(HasRoom(servers));
+      if (!what.empty()) wrong += fmt::format("{}{}: {}", wrong.empty() ? "" : "; ", name, what);
     }
     if (serving == 0) return Fail(FirstError(texts));
     for (const nlohmann::json& answer : answers) {

@@ -269,6 +269,8 @@ def wait_until_it_answers(directory, names, processes, seconds):
                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
         if answer.returncode == 0:
             return
+        if "raise --regions-max" in answer.stderr:
+            raise ClusterError(answer.stderr.strip().removeprefix("cellctl: "))
         if time.monotonic() > deadline:
             raise ClusterError(f"the cluster does not answer after {seconds} s: {answer.stderr.strip()}{complaints(directory, names, processes)}")
         time.sleep(0.05)

@@ -19,13 +19,18 @@ std::vector<WorkerId> MigrationTargets(const ClusterState& state, const WorkerId
   return targets;
 }
 
-std::optional<WorkerId> ChooseTarget(const ClusterState& state, const WorkerId& source, Random* random) {
+std::vector<WorkerId> RoomiestTargets(const ClusterState& state, const WorkerId& source, Random* random) {
   std::vector<WorkerId> targets = MigrationTargets(state, source, random);
-  if (targets.empty()) return std::nullopt;
   // Keep the order of equals random. Otherwise all sources would choose from the same two.
   std::stable_sort(targets.begin(), targets.end(), [&state](const WorkerId& a, const WorkerId& b) {
     return state.table.CountOf(a) < state.table.CountOf(b);
   });
+  return targets;
+}
+
+std::optional<WorkerId> ChooseTarget(const ClusterState& state, const WorkerId& source, Random* random) {
+  std::vector<WorkerId> targets = RoomiestTargets(state, source, random);
+  if (targets.empty()) return std::nullopt;
   return targets[random->Below(std::min<size_t>(2, targets.size()))];
 }
 

@@ -18,7 +18,10 @@ namespace cell {
 // Returns the workers other than `source` with room for one more region, in random order.
 std::vector<WorkerId> MigrationTargets(const ClusterState& state, const WorkerId& source, Random* random);
 
-// Returns one of the two among them that hold the fewest regions.
+// Returns the same, those that hold the fewest regions first. Equals are in random order.
+std::vector<WorkerId> RoomiestTargets(const ClusterState& state, const WorkerId& source, Random* random);
+
+// Returns one of the first two of these.
 std::optional<WorkerId> ChooseTarget(const ClusterState& state, const WorkerId& source, Random* random);
 
 // Chooses which of the regions with these weights, which are part of `own`, a source should migrate to a target

@@ -31,10 +31,13 @@ TEST(RegionIds, OnesInUseArePassedOver) {
 }
 
 // Regions of all ages come and go, and some are moved meanwhile.
-TEST(RegionIds, RestAndComeBackWithHigherEpochs) {
+class RegionIdsUpTo : public ::testing::TestWithParam<uint32_t> {};
+INSTANTIATE_TEST_SUITE_P(Max, RegionIdsUpTo, ::testing::Values(256, 250, 199));
+
+TEST_P(RegionIdsUpTo, RestAndComeBackWithHigherEpochs) {
   Random random(1);
   RegionIds ids;
-  ids.max = 256;
+  ids.max = GetParam();
   struct Live {
     uint32_t id;
     uint64_t epoch;
@@ -80,6 +83,17 @@ TEST(RegionIds, ComeBackWithAnEpochAboveTheLast) {
   ids.GiveBack(2, 5);
   EXPECT_EQ(*ids.Take(in_use), 2u);
   EXPECT_EQ(ids.epoch, 6u);
+}
+
+TEST(RegionIds, NoEpochIsForgotten) {
+  RegionIds ids;
+  ids.max = 3;
+  ids.GiveBack(2, 5);
+  ids.GiveBack(3, 1);
+  EXPECT_EQ(ids.removed_epoch, 5u);
+  ids.epoch = 9;
+  EXPECT_TRUE(ids.Take([](uint32_t) { return false; }).ok());
+  EXPECT_EQ(ids.epoch, 9u);
 }
 
 TEST(RegionIds, EndWithTheEpochs) {

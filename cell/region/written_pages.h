@@ -12,8 +12,8 @@
 
 namespace cell {
 
-// Records which 4096-byte pages of a region were written, and so must be copied. The header page always counts as
-// written.
+// Records which 4096-byte pages of a region were written, and so must be copied. The counts in the region's header are
+// written without being recorded here, so whoever copies the pages marks the header's page first.
 class WrittenPages {
  public:
   static constexpr uint64_t kPageBytes = 4096;

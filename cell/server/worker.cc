@@ -66,7 +66,9 @@ Worker::Worker(std::unique_ptr<Fabric> fabric, std::unique_ptr<Membership> membe
       joiner_(context_, &migrator_, &routes_, &held_, options.join),
       recoverer_(context_, service_.writes(), &routes_, options.recoverer),
       collector_(context_, options.collector) {
-  splitter_.set_on_no_room([this] { return joiner_.MakeRoom() || rebalancer_.MakeRoom(); });
+  const auto make_room = [this] { return joiner_.MakeRoom() || rebalancer_.MakeRoom(); };
+  splitter_.set_on_no_room(make_room);
+  routes_.set_on_no_room(make_room);
   status_.Add([this](nlohmann::json* status) {
     (*status)["connections_to_servers"] = peers_.connections();
     (*status)["logs"] = ToJson(logs_, checkpointer_);

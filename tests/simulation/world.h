@@ -89,6 +89,8 @@ class World {
     options.migrator.zeroed_bytes = 4 << 10;
     options.split = plan.split;
     options.balance = plan.balance;
+    options.balance.weigh_timeout_ns = 20'000;
+    options.balance.silent_pause_ns = 100'000;
     options.join = plan.join;
     options.start_pause_ns = kStartPauseNs;
     options.membership_polls_max = plan.membership_polls_max;

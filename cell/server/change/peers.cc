@@ -1,5 +1,6 @@
 #include "cell/server/change/peers.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "cell/io/fabric/fabric_await.h"
@@ -9,21 +10,20 @@ namespace cell {
 namespace {
 
 constexpr int64_t kConnectTimeoutNs = 1'000'000'000;
-constexpr int64_t kAnswerTimeoutNs = 2'000'000'000;
 
 // Names a worker for a message. A stranger may ask for a worker of any name.
 std::string Shown(const WorkerId& worker) { return absl::CHexEscape(ToString(worker)); }
 
 }  // namespace
 
-Task<absl::StatusOr<ConnectionId>> Peers::Connect(WorkerId worker, bool* before) {
+Task<absl::StatusOr<ConnectionId>> Peers::Connect(WorkerId worker, int64_t timeout_ns, bool* before) {
   const auto link = links_.find(worker);
   *before = link != links_.end();
   if (*before) co_return link->second;
   const ClusterState::Worker* known = membership_->state().FindWorker(worker);
   if (known == nullptr) co_return absl::UnavailableError(fmt::format("{} is not in the cluster", Shown(worker)));
   const absl::StatusOr<ConnectionId> connection =
-      co_await ConnectAwaiter(fabric_, known->address, fabric_->NowNs() + kConnectTimeoutNs);
+      co_await ConnectAwaiter(fabric_, known->address, fabric_->NowNs() + std::min(timeout_ns, kConnectTimeoutNs));
   if (!connection.ok()) co_return connection.status();
   const auto made = links_.emplace(worker, *connection);
   if (!made.second) to_close_.push_back(*connection);  // Another task was faster.
@@ -37,13 +37,13 @@ void Peers::Lost(const WorkerId& worker, ConnectionId used) {
   to_close_.push_back(used);
 }
 
-Task<absl::StatusOr<std::string>> Peers::Call(WorkerId worker, std::string request) {
+Task<absl::StatusOr<std::string>> Peers::Call(WorkerId worker, std::string request, int64_t timeout_ns) {
   for (int attempt = 0;; ++attempt) {
     bool before = false;
-    const absl::StatusOr<ConnectionId> connection = co_await Connect(worker, &before);
+    const absl::StatusOr<ConnectionId> connection = co_await Connect(worker, timeout_ns, &before);
     if (!connection.ok()) co_return connection.status();
     const OutgoingCall call{
-        .head = request, .reply_bytes_max = kMessageBytesMax, .deadline_ns = fabric_->NowNs() + kAnswerTimeoutNs};
+        .head = request, .reply_bytes_max = kMessageBytesMax, .deadline_ns = fabric_->NowNs() + timeout_ns};
     const absl::StatusOr<ConstBytes> reply = co_await CallAwaiter(fabric_, *connection, call);
     if (reply.ok()) co_return std::string(AsText(*reply));
     Lost(worker, *connection);
@@ -54,7 +54,7 @@ Task<absl::StatusOr<std::string>> Peers::Call(WorkerId worker, std::string reque
 
 Task<absl::Status> Peers::Read(WorkerId worker, absl::Span<const ReadPart> parts) {
   bool before = false;
-  const absl::StatusOr<ConnectionId> connection = co_await Connect(worker, &before);
+  const absl::StatusOr<ConnectionId> connection = co_await Connect(worker, kAnswerTimeoutNs, &before);
   if (!connection.ok()) co_return connection.status();
   absl::Status status = co_await ReadAwaiter(fabric_, *connection, parts, fabric_->NowNs() + kAnswerTimeoutNs);
   if (!status.ok() && status.code() != absl::StatusCode::kOutOfRange) Lost(worker, *connection);

@@ -99,52 +99,81 @@ Task<absl::Status> Rebalancer::Rebalance(uint64_t* moved) {
   co_return status;
 }
 
+Task<std::optional<Rebalancer::Target>> Rebalancer::Lightest(std::vector<WorkerId> targets, size_t answers_max) {
+  const std::vector<WorkerId> in_order = std::move(targets);
+  std::optional<Target> lightest;
+  size_t answers = 0;
+  for (const WorkerId& worker : in_order) {
+    if (answers >= answers_max || scheduler_->stopping()) break;
+    const auto silent = silent_until_ns_.find(worker);
+    const bool skipped = silent != silent_until_ns_.end() && clock_->NowNs() < silent->second;
+    if (skipped || membership_->IsGone(worker)) continue;
+    std::string request = MakeTextRequest(MessageKind::kWeigh);
+    const absl::StatusOr<std::string> reply =
+        co_await peers_->Call(worker, std::move(request), options_.weigh_timeout_ns);
+    if (!reply.ok()) {  // A worker that is not there takes nothing.
+      silent_until_ns_[worker] = clock_->NowNs() + options_.silent_pause_ns;
+      continue;
+    }
+    ++answers;
+    const absl::StatusOr<WeighReply> weight = ParseWeighReply(AsBytes(*reply));
+    if (!weight.ok() || (lightest.has_value() && weight->bytes_used >= lightest->bytes_used)) continue;
+    lightest = Target{worker, weight->bytes_used};
+  }
+  co_return lightest;
+}
+
 Task<std::optional<Rebalancer::Transfer>> Rebalancer::ChooseTransfer(size_t asked_max) {
   (void)co_await RefreshAwaiter(membership_);
   std::vector<WorkerId> targets = MigrationTargets(membership_->state(), self_, &random_);
-  if (targets.size() > asked_max) targets.resize(asked_max);
-  std::optional<WorkerId> lightest;
-  uint64_t its = UINT64_MAX;
-  for (const WorkerId& target : targets) {
-    std::string request = MakeTextRequest(MessageKind::kWeigh);
-    const absl::StatusOr<std::string> reply = co_await peers_->Call(target, std::move(request));
-    if (!reply.ok()) continue;  // A worker that is not there takes nothing.
-    const absl::StatusOr<WeighReply> weight = ParseWeighReply(AsBytes(*reply));
-    if (!weight.ok() || weight->bytes_used >= its) continue;
-    its = weight->bytes_used;
-    lightest = target;
-  }
+  const std::optional<Target> lightest = co_await Lightest(std::move(targets), asked_max);
   if (!lightest.has_value() || scheduler_->stopping()) co_return std::nullopt;
-  const std::vector<const HeldRegion*> movable = Movable();
+  const std::vector<const HeldRegion*> movable = Movable(/*with_routes=*/false);
   std::vector<uint64_t> weights;
   weights.reserve(movable.size());
   for (const HeldRegion* region : movable) weights.push_back(region->store->bytes_used());
-  const std::optional<size_t> chosen = BestTransfer(regions_->bytes_used(), its, weights);
+  const std::optional<size_t> chosen = BestTransfer(regions_->bytes_used(), lightest->bytes_used, weights);
   if (!chosen.has_value()) co_return std::nullopt;
-  co_return Transfer{movable[*chosen]->region(), *lightest};
+  co_return Transfer{movable[*chosen]->region(), lightest->worker};
 }
 
-// Excludes meganodes of routes, which hold little and are on every search's path.
-std::vector<const HeldRegion*> Rebalancer::Movable() const {
+std::vector<const HeldRegion*> Rebalancer::Movable(bool with_routes) const {
   std::vector<const HeldRegion*> movable;
   for (const HeldRegion* region : regions_->all()) {
-    if (region->claimable() && (region->tree == nullptr || region->tree->tier() == 0)) movable.push_back(region);
+    const bool of_routes = region->tree != nullptr && region->tree->tier() != 0;
+    if (region->claimable() && (with_routes || !of_routes)) movable.push_back(region);
   }
   return movable;
 }
 
 bool Rebalancer::MakeRoom() {
-  if (!options_.enabled || scheduler_->stopping() || clock_->NowNs() < failed_until_ns_) return false;
+  if (!options_.enabled || scheduler_->stopping()) return false;
   std::optional<Mutex::Guard> balancing = balancing_.TryLock();
   if (!balancing.has_value()) return true;
-  const std::vector<const HeldRegion*> movable = Movable();
-  std::optional<WorkerId> to = ChooseTarget(membership_->state(), self_, &random_);
-  if (movable.empty() || !to.has_value()) return false;
+  if (clock_->NowNs() < no_room_until_ns_) return false;
+  scheduler_->Spawn(MakeRoomAlone(*std::move(balancing)));
+  return true;
+}
+
+Task<bool> Rebalancer::MakeRoomAlone(Mutex::Guard balancing) {
+  Mutex::Guard guard = std::move(balancing);
+  (void)co_await RefreshAwaiter(membership_);
+  if (scheduler_->stopping()) co_return false;
+  std::vector<WorkerId> targets = RoomiestTargets(membership_->state(), self_, &random_);
+  const std::optional<Target> to = co_await Lightest(std::move(targets), kWeighedAtOnce);
+  if (scheduler_->stopping()) co_return false;
+  if (!to.has_value()) {
+    no_room_until_ns_ = clock_->NowNs() + options_.every_ns;
+    co_return false;
+  }
+  std::vector<const HeldRegion*> movable = Movable(/*with_routes=*/false);
+  if (movable.empty()) movable = Movable(/*with_routes=*/true);
   const auto lightest = std::min_element(movable.begin(), movable.end(), [](const HeldRegion* a, const HeldRegion* b) {
     return a->store->bytes_used() < b->store->bytes_used();
   });
-  scheduler_->Spawn(MigrateAway({(*lightest)->region(), *std::move(to)}, *std::move(balancing)));
-  return true;
+  if (lightest == movable.end()) co_return false;  // All are being changed. Whoever waits for room asks again.
+  Transfer transfer{(*lightest)->region(), to->worker};
+  co_return co_await MigrateAway(std::move(transfer), std::move(guard));
 }
 
 Task<bool> Rebalancer::Balance(Mutex::Guard balancing) {
@@ -162,7 +191,7 @@ Task<bool> Rebalancer::MigrateAway(Transfer transfer, Mutex::Guard balancing) {
     balance_at_ns_ = 0;  // Perhaps one more.
   } else {
     balance_at_ns_ = clock_->NowNs() + kFailedPauses * options_.every_ns;
-    if (!absl::IsAborted(status)) failed_until_ns_ = balance_at_ns_;  // Else the region was busy. Another may not be.
+    if (!absl::IsAborted(status)) no_room_until_ns_ = balance_at_ns_;  // Else the region was busy. Another may not be.
     ReportRefused(its.region, its.to, status);
   }
   co_return status.ok();

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <vector>
 
@@ -22,6 +23,10 @@ namespace cell {
 struct RebalancerOptions {
   bool enabled = true;  // Rebalance automatically.
   int64_t every_ns = 100'000'000;
+  // How long a worker is given to answer how much it holds, since writes may wait for that; and after how long one that
+  // did not is asked again.
+  int64_t weigh_timeout_ns = 200'000'000;
+  int64_t silent_pause_ns = 5'000'000'000;
 };
 
 class Rebalancer {
@@ -32,8 +37,9 @@ class Rebalancer {
   // Begins to migrate a region if one is due.
   void Step();
 
-  // Begins to migrate the region that holds least to a worker that may hold one more, because a split has found no room
-  // here. Returns whether a region is being migrated, so that there will be room.
+  // Begins to migrate the region that holds least to a worker that may hold one more, because one was to be made and
+  // there is no room here. Returns false if that is not possible: no worker has room, or has had a moment ago. If it
+  // returns true, there will be room, or it returns false the next time.
   bool MakeRoom();
 
   // Migrates regions until weights are about equal. Adds their number to *moved.
@@ -53,14 +59,23 @@ class Rebalancer {
     uint32_t region;
     WorkerId to;
   };
+  struct Target {
+    WorkerId worker;
+    uint64_t bytes_used;
+  };
+  // Asks workers in this order for their weights, until `answers_max` have answered. Returns the lightest of these.
+  // Those that do not answer are not asked again for a while.
+  Task<std::optional<Target>> Lightest(std::vector<WorkerId> targets, size_t answers_max);
   // Chooses a region and a target so that weights become more equal. Asks at most `asked_max` other workers for theirs.
   Task<std::optional<Transfer>> ChooseTransfer(size_t asked_max);
   Task<bool> Balance(Mutex::Guard balancing);
   Task<bool> Drain(Mutex::Guard balancing);
   // Migrates a region away. After a failure, begins no other for a while.
   Task<bool> MigrateAway(Transfer transfer, Mutex::Guard balancing);
-  // Returns the regions that may be migrated to make weights equal, or to make room.
-  std::vector<const HeldRegion*> Movable() const;
+  Task<bool> MakeRoomAlone(Mutex::Guard balancing);
+  // Returns the regions that are not being changed. Those of routes hold little and are on every search's path: they
+  // move only if no other can.
+  std::vector<const HeldRegion*> Movable(bool with_routes) const;
   void ReportRefused(uint32_t region, const WorkerId& to, const absl::Status& why);
   void NoteDrained(const absl::Status& status);
 
@@ -75,8 +90,9 @@ class Rebalancer {
   Random random_;
   int64_t look_at_ns_ = 0;
   int64_t balance_at_ns_ = 0;
-  int64_t failed_until_ns_ = INT64_MIN;  // A migration has just failed.
-  Mutex balancing_;                      // Held while balancing or draining.
+  int64_t no_room_until_ns_ = INT64_MIN;  // No worker had room, or a migration has just failed.
+  std::map<WorkerId, int64_t> silent_until_ns_;
+  Mutex balancing_;  // Held while balancing or draining.
   Repeats repeats_;
   absl::Status drain_status_;           // Result of the last migration of a drain...
   int64_t drain_failing_since_ns_ = 0;  // ...and since when it has been an error.

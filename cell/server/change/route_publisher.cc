@@ -128,6 +128,7 @@ Task<absl::Status> RoutePublisher::MakeRoot(uint32_t old_root, uint8_t tier, con
                           // twice.
   content.range.tier = tier;
   absl::StatusOr<RegionClaim> made = co_await allocator_->Allocate(std::move(content), 0);
+  if (absl::IsResourceExhausted(made.status())) on_no_room_();
   if (!made.ok()) co_return made.status();
   Meganode* const tree = made->region()->tree;
   const auto added = RegionAllocator::NewRegion::Of(*made->region());

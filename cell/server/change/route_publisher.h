@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -34,6 +36,9 @@ class RoutePublisher {
   // Publish brings it back. Returns FailedPrecondition if that meganode cannot be without it for now.
   Task<absl::Status> Withdraw(uint8_t tier, std::string key, const HeldRegion* child);
 
+  // Sets what is called when there is no room for a new root. The root is tried again after that.
+  void set_on_no_room(std::function<void()> on_no_room) { on_no_room_ = std::move(on_no_room); }
+
   struct Counters {
     uint64_t added = 0, removed = 0, roots_made = 0;
   };
@@ -56,6 +61,7 @@ class RoutePublisher {
   const SyncPoints* const sync_points_;
   RegionAllocator* const allocator_;
   ServedRegions* const served_;
+  std::function<void()> on_no_room_ = [] {};
   uint32_t requests_ = 0;
   Random random_;
   Counters counters_;

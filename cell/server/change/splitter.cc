@@ -101,6 +101,7 @@ Task<absl::Status> Splitter::SplitClaimed(RegionClaim claim) {
   region->awaits_region = absl::IsResourceExhausted(status) && on_no_room_();
   region->lacked_room = absl::IsResourceExhausted(status) && regions_->size() >= regions_->regions_max();
   if (status.ok()) {
+    region->no_split_before_ns = INT64_MIN;
     region->split_error.clear();
   } else if (region->awaits_region) {
     region->no_split_before_ns = clock_->NowNs() + kRegionPauseNs;

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "cell/server/region/logged_region_test.h"
 
 namespace cell {
@@ -242,6 +244,28 @@ TEST_F(LogFlusherTest, AnEarlierRegionsLogMakesRoomForThatOfALaterOneWithItsId) 
   EXPECT_EQ(store_.List(id)->size(), 1u);
   EXPECT_EQ(*store_.NotedEnd(id, 1), 0u);
   EXPECT_TRUE(absl::IsAborted(store_.Open(id, 3, 7).status()));  // The earlier one's owner may still be there.
+}
+
+// The new log cannot be made, at any call of the disk. The earlier one's owner adds nothing to what was removed.
+TEST_F(LogFlusherTest, NothingIsAddedToAnEarlierRegionsLogOnceItIsRemoved) {
+  size_t removed = 0;
+  for (uint64_t call = 0;; ++call) {
+    const auto id = static_cast<uint32_t>(10 + call);
+    ASSERT_TRUE(store_.Open(id, 3, 1).ok());
+    ASSERT_TRUE(regions_.Create(id, {}, RegionState::kServing, 4).ok());
+    files_->FailAt(call, absl::UnavailableError("EIO"));
+    const absl::Status made = Run(flusher_.Create(id));
+    files_->FailAt(UINT64_MAX, absl::OkStatus());
+    regions_.Drop(id);
+    if (made.ok()) break;
+    const auto parts = store_.List(id);
+    const bool there =
+        parts.ok() && std::any_of(parts->begin(), parts->end(), [](auto& part) { return part.epoch == 3; });
+    if (there) continue;
+    ++removed;
+    EXPECT_TRUE(absl::IsAborted(store_.Open(id, 3, 7).status())) << call;
+  }
+  EXPECT_GT(removed, 0u);
 }
 
 TEST_F(LogFlusherTest, ALogThatFindsNoDescriptorIsOpenedLater) {

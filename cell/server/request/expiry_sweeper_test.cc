@@ -221,6 +221,8 @@ TEST_F(ExpirySweeperTest, AFullRegionWaitsForWhatHasExpired) {
     service_.writes()->RetryHeld();
   }
   EXPECT_EQ(CodeOf(reply.bytes), absl::StatusCode::kOk);
+  Sweep();
+  EXPECT_FALSE(region()->sweeping);  // Else a put would wait in vain from now on.
 }
 
 }  // namespace
