@@ -91,6 +91,7 @@ class World {
     options.balance = plan.balance;
     options.balance.weigh_timeout_ns = 20'000;
     options.balance.silent_pause_ns = 100'000;
+    options.balance.joins_patience_ns = 200'000;
     options.join = plan.join;
     options.start_pause_ns = kStartPauseNs;
     options.membership_polls_max = plan.membership_polls_max;

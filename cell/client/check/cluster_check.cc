@@ -2,6 +2,9 @@
 
 #include <iterator>
 #include <map>
+#include <optional>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "cell/base/json.h"
@@ -157,12 +160,19 @@ absl::StatusOr<Client::ClusterCheck> CheckCluster(Session* session) {
     session->Run(session->view()->Refresh(session->ContextOf({}).deadline_ns));
     return session->view()->cluster().table.version;
   };
+  // Regions that are split or joined meanwhile may be seen in states that do not match. If that goes on, only what each
+  // check has found counts.
+  std::optional<std::set<std::string>> always;
   for (int checks = 1;; ++checks) {
     const uint64_t before = version();
     absl::StatusOr<Client::ClusterCheck> check = CheckOnce(session);
-    // Regions that were split or joined meanwhile may have been seen in states that do not match.
     const bool wrong = !check.ok() || !check->errors.empty();
-    if (!wrong || checks == kChecksMax || version() == before) return check;
+    if (!wrong || version() == before) return check;
+    if (check.ok()) {
+      if (always.has_value()) std::erase_if(check->errors, [&](const auto& error) { return !always->contains(error); });
+      always.emplace(check->errors.begin(), check->errors.end());
+    }
+    if (checks == kChecksMax) return check;
   }
 }
 

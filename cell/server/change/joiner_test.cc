@@ -267,7 +267,7 @@ TEST_F(FullWorkerTest, ASplitThatFindsNoRoomBeginsAJoin) {
   EXPECT_EQ(Find(middle), nullptr);
 }
 
-// A split that failed for want of a region is not tried again for a second, unless a region is free before that.
+// A split that failed for want of a region is tried again after a pause, or as soon as a region is free.
 TEST_F(FullWorkerTest, ASplitIsTriedAgainAsSoonAsARegionIsFree) {
   const uint32_t last = Split(), middle = Split();
   EXPECT_EQ(Run(worker_->splitter()->Split(last)).code(), absl::StatusCode::kResourceExhausted);

@@ -105,14 +105,14 @@ Task<std::optional<Rebalancer::Target>> Rebalancer::Lightest(std::vector<WorkerI
   size_t answers = 0;
   for (const WorkerId& worker : in_order) {
     if (answers >= answers_max || scheduler_->stopping()) break;
-    const auto silent = silent_until_ns_.find(worker);
-    const bool skipped = silent != silent_until_ns_.end() && clock_->NowNs() < silent->second;
+    const auto pause = pauses_until_ns_.find(worker);
+    const bool skipped = pause != pauses_until_ns_.end() && clock_->NowNs() < pause->second;
     if (skipped || membership_->IsGone(worker)) continue;
     std::string request = MakeTextRequest(MessageKind::kWeigh);
     const absl::StatusOr<std::string> reply =
         co_await peers_->Call(worker, std::move(request), options_.weigh_timeout_ns);
     if (!reply.ok()) {  // A worker that is not there takes nothing.
-      silent_until_ns_[worker] = clock_->NowNs() + options_.silent_pause_ns;
+      pauses_until_ns_[worker] = clock_->NowNs() + options_.silent_pause_ns;
       continue;
     }
     ++answers;
@@ -125,6 +125,7 @@ Task<std::optional<Rebalancer::Target>> Rebalancer::Lightest(std::vector<WorkerI
 
 Task<std::optional<Rebalancer::Transfer>> Rebalancer::ChooseTransfer(size_t asked_max) {
   (void)co_await RefreshAwaiter(membership_);
+  NoteGoneRegions();
   std::vector<WorkerId> targets = MigrationTargets(membership_->state(), self_, &random_);
   const std::optional<Target> lightest = co_await Lightest(std::move(targets), asked_max);
   if (!lightest.has_value() || scheduler_->stopping()) co_return std::nullopt;
@@ -150,9 +151,22 @@ bool Rebalancer::MakeRoom() {
   if (!options_.enabled || scheduler_->stopping()) return false;
   std::optional<Mutex::Guard> balancing = balancing_.TryLock();
   if (!balancing.has_value()) return true;
+  if (clock_->NowNs() < room_soon_until_ns_) return true;
   if (clock_->NowNs() < no_room_until_ns_) return false;
   scheduler_->Spawn(MakeRoomAlone(*std::move(balancing)));
   return true;
+}
+
+void Rebalancer::NoteGoneRegions() {
+  const RegionTable& table = membership_->state().table;
+  const bool gone = std::any_of(seen_.begin(), seen_.end(), [&table](const auto& region) {
+    const RegionTable::Entry* entry = table.Find(region.first);
+    return entry == nullptr || entry->first_epoch != region.second;
+  });
+  if (gone) gone_at_ns_ = clock_->NowNs();
+  seen_.clear();
+  seen_.reserve(table.regions.size());
+  for (const auto& [id, entry] : table.regions) seen_.emplace_back(id, entry.first_epoch);
 }
 
 Task<bool> Rebalancer::MakeRoomAlone(Mutex::Guard balancing) {
@@ -163,8 +177,10 @@ Task<bool> Rebalancer::MakeRoomAlone(Mutex::Guard balancing) {
   const std::optional<Target> to = co_await Lightest(std::move(targets), kWeighedAtOnce);
   if (scheduler_->stopping()) co_return false;
   if (!to.has_value()) {
-    no_room_until_ns_ = clock_->NowNs() + options_.every_ns;
-    co_return false;
+    NoteGoneRegions();
+    const bool soon = clock_->NowNs() - gone_at_ns_ < options_.joins_patience_ns;
+    (soon ? room_soon_until_ns_ : no_room_until_ns_) = clock_->NowNs() + options_.every_ns;
+    co_return soon;
   }
   std::vector<const HeldRegion*> movable = Movable(/*with_routes=*/false);
   if (movable.empty()) movable = Movable(/*with_routes=*/true);
@@ -191,7 +207,7 @@ Task<bool> Rebalancer::MigrateAway(Transfer transfer, Mutex::Guard balancing) {
     balance_at_ns_ = 0;  // Perhaps one more.
   } else {
     balance_at_ns_ = clock_->NowNs() + kFailedPauses * options_.every_ns;
-    if (!absl::IsAborted(status)) no_room_until_ns_ = balance_at_ns_;  // Else the region was busy. Another may not be.
+    if (!absl::IsAborted(status)) pauses_until_ns_[its.to] = balance_at_ns_;  // Else the region was busy.
     ReportRefused(its.region, its.to, status);
   }
   co_return status.ok();

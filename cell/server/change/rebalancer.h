@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -27,6 +28,9 @@ struct RebalancerOptions {
   // did not is asked again.
   int64_t weigh_timeout_ns = 200'000'000;
   int64_t silent_pause_ns = 5'000'000'000;
+  // If no worker has room, and a region has gone from the region table less than this long ago, regions are being
+  // joined, and whoever needs room waits.
+  int64_t joins_patience_ns = 1'000'000'000;
 };
 
 class Rebalancer {
@@ -38,8 +42,8 @@ class Rebalancer {
   void Step();
 
   // Begins to migrate the region that holds least to a worker that may hold one more, because one was to be made and
-  // there is no room here. Returns false if that is not possible: no worker has room, or has had a moment ago. If it
-  // returns true, there will be room, or it returns false the next time.
+  // there is no room here. Returns whether to wait: a region is being migrated, or regions are being joined somewhere.
+  // Returns false if no worker has room, or has had a moment ago.
   bool MakeRoom();
 
   // Migrates regions until weights are about equal. Adds their number to *moved.
@@ -73,6 +77,8 @@ class Rebalancer {
   // Migrates a region away. After a failure, begins no other for a while.
   Task<bool> MigrateAway(Transfer transfer, Mutex::Guard balancing);
   Task<bool> MakeRoomAlone(Mutex::Guard balancing);
+  // Compares the region table with what it was the last time.
+  void NoteGoneRegions();
   // Returns the regions that are not being changed. Those of routes hold little and are on every search's path: they
   // move only if no other can.
   std::vector<const HeldRegion*> Movable(bool with_routes) const;
@@ -90,9 +96,12 @@ class Rebalancer {
   Random random_;
   int64_t look_at_ns_ = 0;
   int64_t balance_at_ns_ = 0;
-  int64_t no_room_until_ns_ = INT64_MIN;  // No worker had room, or a migration has just failed.
-  std::map<WorkerId, int64_t> silent_until_ns_;
-  Mutex balancing_;  // Held while balancing or draining.
+  std::vector<std::pair<uint32_t, uint64_t>> seen_;  // The regions of the table, and their first epochs.
+  int64_t gone_at_ns_ = INT64_MIN / 2;               // When one of them was last found to have gone.
+  int64_t room_soon_until_ns_ = INT64_MIN;
+  int64_t no_room_until_ns_ = INT64_MIN;         // No worker had room.
+  std::map<WorkerId, int64_t> pauses_until_ns_;  // Workers that have not answered, or have refused a region.
+  Mutex balancing_;                              // Held while balancing or draining.
   Repeats repeats_;
   absl::Status drain_status_;           // Result of the last migration of a drain...
   int64_t drain_failing_since_ns_ = 0;  // ...and since when it has been an error.

@@ -19,6 +19,7 @@ namespace {
 
 constexpr int64_t kLookEveryNs = 500'000;
 constexpr int64_t kFailedPauseNs = 1'000'000'000;
+constexpr int64_t kNoRoomPauseNs = 100'000'000;  // There may be room elsewhere by then.
 constexpr int64_t kRegionPauseNs = 500'000;
 constexpr int64_t kRetryPauseNs = 2'000'000;
 constexpr size_t kHurriedSteps = 16;
@@ -107,7 +108,7 @@ Task<absl::Status> Splitter::SplitClaimed(RegionClaim claim) {
     region->no_split_before_ns = clock_->NowNs() + kRegionPauseNs;
   } else {
     ++CountersOf(*region).failed;
-    region->no_split_before_ns = clock_->NowNs() + kFailedPauseNs;
+    region->no_split_before_ns = clock_->NowNs() + (region->lacked_room ? kNoRoomPauseNs : kFailedPauseNs);
     region->split_error = std::string(status.message());
     if (const auto more = repeats_.Due(fmt::format("split {}", id), clock_->NowNs())) {
       spdlog::warn("region {} is {:.0f} % full, but could not be split: {}{}", id, 100 * region->store->fill(),
