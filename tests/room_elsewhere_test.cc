@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -47,15 +48,32 @@ class RoomElsewhere : public ::testing::Test {
   }
   size_t RegionsOf(size_t server) { return cluster_.worker(server)->regions()->size(); }
   HeldRegion* Find(size_t server, uint32_t region) { return cluster_.worker(server)->regions()->Find(region); }
-  // Puts keys until one is refused. Returns their number.
-  int Fill(Order order = Order::kAscending) {
-    for (int i = 0; i < 100'000; ++i) {
-      const absl::StatusOr<bool> existed = client_->Put(Key(KeyOf(i, order)), std::string(100, 'v'));
-      if (existed.ok()) continue;
+  Task<bool> PutAsync(int i, Order order) {
+    ++in_flight_;
+    const std::string key = Key(KeyOf(i, order)), value(100, 'v');
+    const absl::StatusOr<bool> existed = co_await client_->AsyncPut(key, value);
+    --in_flight_;
+    if (existed.ok()) {
+      stored_.insert(key);
+    } else {
+      refused_ = true;
       EXPECT_TRUE(absl::IsResourceExhausted(existed.status())) << existed.status();
-      return i;
     }
-    return -1;
+    co_return true;
+  }
+  // Puts keys, so many at once, until one is refused. Returns how many were begun.
+  int Fill(Order order = Order::kAscending, int at_once = 1) {
+    int i = 0;
+    while (!refused_ && i < 100'000) {
+      std::vector<Task<bool>> batch;
+      for (int end = i + at_once; i < end; ++i) {
+        batch.push_back(PutAsync(i, order));
+        batch.back().Start();
+      }
+      while (in_flight_ > 0) client_->Poll(INT64_MAX);
+    }
+    EXPECT_TRUE(refused_);
+    return i;
   }
   absl::Status Migrate(size_t from, uint32_t region, int to) {
     std::optional<absl::Status> moved;
@@ -81,6 +99,9 @@ class RoomElsewhere : public ::testing::Test {
   }
 
   SimCluster cluster_;
+  std::set<std::string> stored_;
+  int in_flight_ = 0;
+  bool refused_ = false;
   std::unique_ptr<Client> client_;
 };
 
@@ -88,6 +109,7 @@ struct Room {
   int servers;
   size_t regions_max;
   Order order;
+  int at_once = 1;
 };
 class RoomEverywhere : public RoomElsewhere, public ::testing::WithParamInterface<Room> {
  protected:
@@ -96,20 +118,19 @@ class RoomEverywhere : public RoomElsewhere, public ::testing::WithParamInterfac
 INSTANTIATE_TEST_SUITE_P(Clusters, RoomEverywhere,
                          ::testing::Values(Room{2, 4, Order::kAscending}, Room{3, 4, Order::kAscending},
                                            Room{3, 4, Order::kDescending}, Room{3, 4, Order::kRandom},
+                                           Room{3, 4, Order::kRandom, 16}, Room{4, 6, Order::kAscending, 16},
                                            // Where the root of the tree must move, too.
                                            Room{2, 2, Order::kAscending}, Room{3, 2, Order::kDescending},
                                            Room{3, 2, Order::kRandom}));
 
 TEST_P(RoomEverywhere, NoPutIsRefusedBeforeAllServersAreFull) {
-  const int stored = Fill(GetParam().order);
+  Fill(GetParam().order, GetParam().at_once);
   for (size_t i = 0; i < cluster_.servers(); ++i) EXPECT_EQ(RegionsOf(i), GetParam().regions_max) << i;
   if (GetParam().regions_max > 2) {
     EXPECT_NE(Find(0, cluster_.table().root), nullptr);  // Routes stay where they are.
   }
-  for (int i = 0; i < stored; ++i) {
-    ASSERT_EQ((*client_->Get(Key(KeyOf(i, GetParam().order)))).value_or("lost"), std::string(100, 'v')) << i;
-  }
-  ExpectSound(static_cast<size_t>(stored));
+  for (const std::string& key : stored_) ASSERT_EQ((*client_->Get(key)).value_or("lost"), std::string(100, 'v')) << key;
+  ExpectSound(stored_.size());
 }
 
 enum class Third { kDead, kStopped, kRefuses };

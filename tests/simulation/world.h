@@ -90,7 +90,6 @@ class World {
     options.split = plan.split;
     options.balance = plan.balance;
     options.balance.weigh_timeout_ns = 20'000;
-    options.balance.silent_pause_ns = 100'000;
     options.balance.joins_patience_ns = 200'000;
     options.join = plan.join;
     options.start_pause_ns = kStartPauseNs;

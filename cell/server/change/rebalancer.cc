@@ -112,7 +112,7 @@ Task<std::optional<Rebalancer::Target>> Rebalancer::Lightest(std::vector<WorkerI
     const absl::StatusOr<std::string> reply =
         co_await peers_->Call(worker, std::move(request), options_.weigh_timeout_ns);
     if (!reply.ok()) {  // A worker that is not there takes nothing.
-      pauses_until_ns_[worker] = clock_->NowNs() + options_.silent_pause_ns;
+      pauses_until_ns_[worker] = clock_->NowNs() + kFailedPauses * options_.every_ns;
       continue;
     }
     ++answers;

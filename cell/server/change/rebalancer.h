@@ -24,10 +24,7 @@ namespace cell {
 struct RebalancerOptions {
   bool enabled = true;  // Rebalance automatically.
   int64_t every_ns = 100'000'000;
-  // How long a worker is given to answer how much it holds, since writes may wait for that; and after how long one that
-  // did not is asked again.
-  int64_t weigh_timeout_ns = 200'000'000;
-  int64_t silent_pause_ns = 5'000'000'000;
+  int64_t weigh_timeout_ns = 200'000'000;  // For the answer how much a worker holds. Writes may wait for it.
   // If no worker has room, and a region has gone from the region table less than this long ago, regions are being
   // joined, and whoever needs room waits.
   int64_t joins_patience_ns = 1'000'000'000;

@@ -237,6 +237,25 @@ TEST_F(SplitterTest, APartOfATableThatIsLostMeanwhileIsNotReadAgain) {
 
 // ---- What keeps a split from beginning.
 
+// What was changed in the region table is not changed again because the answer did not arrive.
+TEST_F(SplitterTest, ARegionIsMadeOnceThoughTheAnswerIsLost) {
+  for (int i = 0; i < 6; ++i) {
+    std::optional<absl::Status> made;
+    const auto make = [&]() -> Task<bool> {
+      made = co_await worker_->tables()->Create(fmt::format("table-{}", i), 0, 1);
+      co_return true;
+    };
+    membership_->set_unreachable(true);
+    worker_->scheduler()->Spawn(make());
+    for (int turn = 0; turn < 100'000; ++turn) Turn();
+    membership_->set_unreachable(false);
+    for (int turn = 0; turn < 1'000'000 && !made.has_value(); ++turn) Turn();
+    ASSERT_TRUE(made.has_value()) << i;
+    ASSERT_TRUE(made->ok()) << *made;
+  }
+  EXPECT_EQ(membership_->state().table.regions.size(), worker_->regions()->size());
+}
+
 TEST_F(SplitterTest, ARegionThatIsClaimedIsNotSplit) {
   FillUp(root());
   RegionClaim claim(root(), ClaimPurpose::kMigrate);
