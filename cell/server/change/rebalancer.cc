@@ -159,6 +159,8 @@ bool Rebalancer::MakeRoom() {
 
 void Rebalancer::NoteGoneRegions() {
   const RegionTable& table = membership_->state().table;
+  if (table.version == seen_version_) return;
+  seen_version_ = table.version;
   const bool gone = std::any_of(seen_.begin(), seen_.end(), [&table](const auto& region) {
     const RegionTable::Entry* entry = table.Find(region.first);
     return entry == nullptr || entry->first_epoch != region.second;

@@ -93,7 +93,8 @@ class Rebalancer {
   Random random_;
   int64_t look_at_ns_ = 0;
   int64_t balance_at_ns_ = 0;
-  std::vector<std::pair<uint32_t, uint64_t>> seen_;  // The regions of the table, and their first epochs.
+  uint64_t seen_version_ = 0;                        // Of the table...
+  std::vector<std::pair<uint32_t, uint64_t>> seen_;  // ...its regions, and their first epochs.
   int64_t gone_at_ns_ = INT64_MIN / 2;               // When one of them was last found to have gone.
   int64_t room_soon_until_ns_ = INT64_MIN;
   int64_t no_room_until_ns_ = INT64_MIN;         // No worker had room.
