@@ -26,6 +26,7 @@ constexpr int64_t kDrainPatienceNs = 5'000'000'000;
 // reason.
 constexpr int64_t kFailedPauses = 20;
 constexpr size_t kWeighedAtOnce = 2;
+constexpr int64_t kNoRoomPauseMinNs = 2'000'000;  // Longer than a split that waits for room (Splitter).
 
 }  // namespace
 
@@ -168,7 +169,10 @@ void Rebalancer::NoteGoneRegions() {
   if (gone) gone_at_ns_ = clock_->NowNs();
   seen_.clear();
   seen_.reserve(table.regions.size());
-  for (const auto& [id, entry] : table.regions) seen_.emplace_back(id, entry.first_epoch);
+  for (const auto& [id, entry] : table.regions) {
+    // One that is still being made may be given up.
+    if (!entry.split_parent.has_value()) seen_.emplace_back(id, entry.first_epoch);
+  }
 }
 
 Task<bool> Rebalancer::MakeRoomAlone(Mutex::Guard balancing) {
@@ -181,7 +185,8 @@ Task<bool> Rebalancer::MakeRoomAlone(Mutex::Guard balancing) {
   if (!to.has_value()) {
     NoteGoneRegions();
     const bool soon = clock_->NowNs() - gone_at_ns_ < options_.joins_patience_ns;
-    (soon ? room_soon_until_ns_ : no_room_until_ns_) = clock_->NowNs() + options_.every_ns;
+    const int64_t pause_ns = std::max(options_.every_ns, kNoRoomPauseMinNs);
+    (soon ? room_soon_until_ns_ : no_room_until_ns_) = clock_->NowNs() + pause_ns;
     co_return soon;
   }
   std::vector<const HeldRegion*> movable = Movable(/*with_routes=*/false);
