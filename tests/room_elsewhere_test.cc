@@ -61,7 +61,7 @@ class RoomElsewhere : public ::testing::Test {
     }
     co_return true;
   }
-  // Puts keys, so many at once, until one is refused. Returns how many were begun.
+  // Puts keys until one is refused, `at_once` of them at the same time. Returns the number of puts that were begun.
   int Fill(Order order = Order::kAscending, int at_once = 1) {
     int i = 0;
     while (!refused_ && i < 100'000) {
@@ -177,7 +177,7 @@ TEST_F(RoomForOneRegion, TheSmallestGoes) {
   EXPECT_NE(Find(1, 2), nullptr);
 }
 
-// By the region table the other server has room, but it refuses.
+// The region table says that the other server has room, but that server refuses each region.
 TEST_F(RoomElsewhere, AMigrationThatFailsIsNotTriedAgainAtOnce) {
   Regions* const its = cluster_.worker(1)->regions();
   for (uint32_t i = 0; i < kRegionsMax; ++i) ASSERT_TRUE(its->Expect(1'000 + i).ok());

@@ -237,7 +237,8 @@ TEST_F(SplitterTest, APartOfATableThatIsLostMeanwhileIsNotReadAgain) {
 
 // ---- What keeps a split from beginning.
 
-// What was changed in the region table is not changed again because the answer did not arrive.
+// The region table is changed, but the answer is lost, and so the change is tried again. It must not add a second
+// region.
 TEST_F(SplitterTest, ARegionIsMadeOnceThoughTheAnswerIsLost) {
   for (int i = 0; i < 6; ++i) {
     std::optional<absl::Status> made;
