@@ -13,7 +13,6 @@ from pathlib import Path
 from tools import cluster
 
 SMALL = {"meganode_bytes": 2 << 20, "extents_bytes": 8 << 20, "regions_max": 64}
-SECRET = "a secret of more than sixteen bytes"
 
 
 class Fabrics(unittest.TestCase):
@@ -41,10 +40,9 @@ class Fabrics(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         return result.stdout
 
-    def secret_file(self, content):
-        path = Path(self.temporary.name) / f"secret-{len(content)}"
-        path.write_text(content + "\n")
-        path.chmod(0o600)
+    def secret_file(self, name):
+        path = Path(self.temporary.name) / name
+        subprocess.run([cluster.binary("tools/cellctl"), "secret", "new", str(path)], check=True, timeout=30)
         return str(path)
 
     def test_the_same_commands(self):
@@ -101,16 +99,23 @@ class Fabrics(unittest.TestCase):
         self.assertIn("no server answers at 127.0.0.1:", refused.stderr)
 
     def test_who_has_not_the_secret_stays_outside(self):
-        secret = self.secret_file(SECRET)
+        secret = self.secret_file("secret")
         with unittest.mock.patch.dict("os.environ", {"CELL_SECRET_FILE": secret}):
             self.up(servers=2, fabric="tcp")
             self.done("put", "key", "value")
-        for wrong in ("", self.secret_file(SECRET + " and more")):
+        for wrong in ("", self.secret_file("another")):
             with unittest.mock.patch.dict("os.environ", {"CELL_SECRET_FILE": wrong}):
                 result = self.ctl("get", "key")
                 self.assertEqual(result.returncode, 2)
                 self.assertIn("--secret-file", result.stderr)
         self.assertEqual(self.done("--secret-file", secret, "get", "key"), "value")
+        alices = str(Path(self.temporary.name) / "alices")
+        subprocess.run([cluster.binary("tools/cellctl"), "secret", "for", "client/alice", secret, alices], check=True, timeout=30)
+        self.assertEqual(self.done("--secret-file", alices, "get", "key"), "value")
+        refused = self.ctl("--secret-file", alices, "check")
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("client/alice may not send this: it is for operators", refused.stderr)
+        self.done("--secret-file", secret, "check")
         Path(secret).chmod(0o644)
         result = self.ctl("--secret-file", secret, "get", "key")
         self.assertEqual(result.returncode, 2)

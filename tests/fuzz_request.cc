@@ -219,12 +219,14 @@ class Fuzzed {
         client_(cluster_.network()->NewEndpoint()) {
     if (!liar_fabric_->Listen("liar", &liar_).ok()) std::abort();
     Fill();
+    const uint8_t busy = input->Byte();
+    client_->SetSelf(busy & 8 ? Identity{Role::kClient, "fuzz"}
+                              : Identity{Role::kServer, busy & 2 ? "server-1" : "server-2"});
     for (int server = 0; server < 2; ++server) {
       connections_[server] = client_->Connect(fmt::format("sim{}", server), INT64_MAX, &connected_);
     }
     for (int i = 0; i < 50; ++i) Step();
     for (size_t i = 0; i < 2; ++i) cluster_.worker(i)->rebalancer()->set_enabled((how_ & 8) != 0);
-    const uint8_t busy = input->Byte();
     Worker* const worker = cluster_.worker(0);
     if (busy & 1)
       worker->scheduler()->Spawn(MigrateOne(worker, kTree + busy / 16 % 4, {busy & 2 ? "server-1" : "server-2", 0}));

@@ -109,7 +109,7 @@ void FeedServer(Server* server, bool greeted, Input in) {
   PeerSocket socket(*std::move(connected), std::make_shared<Closer>());
   ShmMemory rings;
   if (greeted) {
-    const Hello hello{kMagic, ShmFabric::kVersion, 0};
+    const Hello hello = HelloOf({Role::kClient, "fuzz"});
     (void)SendPacket(socket.get(), {reinterpret_cast<const std::byte*>(&hello), sizeof(hello)}, {});
     server->Poll();
     absl::StatusOr<Packet> welcome = socket.Receive(sizeof(WelcomePacket), PeerSocket::Takes::kMemory);

@@ -33,6 +33,7 @@ class Echo : public Service {
 };
 
 // On a busy machine a fuzzer may stand still for longer than the usual limit for a stranger's greeting.
+const Identity kFuzz{Role::kClient, "fuzz"};
 constexpr int64_t kHandshakeNs = 3'600'000'000'000;
 
 struct Server {
@@ -81,7 +82,7 @@ void FeedServer(Server* server, std::optional<Purpose> purpose, std::string_view
   const Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   ConnectTo(socket.get(), address);
   if (purpose.has_value()) {
-    ClientHandshake handshake("", *purpose, {});
+    ClientHandshake handshake(nullptr, kFuzz, *purpose, {});
     std::string message = handshake.Hello();
     while (!handshake.done()) {
       SendAll(socket.get(), message);
@@ -122,7 +123,7 @@ void GreetClient(std::string_view bytes) {
       client.Poll();
       if (Fd socket(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK)); socket.valid()) {
         CloseHard(socket.get());
-        greeted.emplace_back(std::move(socket), ServerHandshake("", Nonce{}));
+        greeted.emplace_back(std::move(socket), ServerHandshake(nullptr, Nonce{}));
       }
       for (auto& [socket, handshake] : greeted) {
         std::string message(handshake.wants(), 0), answer;
@@ -153,7 +154,7 @@ void FeedClient(bool reads, std::string_view bytes) {
       client.Poll();
       if (Fd socket(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK)); socket.valid()) {
         CloseHard(socket.get());
-        greeted.emplace_back(std::move(socket), ServerHandshake("", Nonce{}));
+        greeted.emplace_back(std::move(socket), ServerHandshake(nullptr, Nonce{}));
       }
       for (auto& [socket, handshake] : greeted) {
         std::string message(handshake.wants(), 0), answer;
@@ -192,7 +193,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       FeedServer(server, Purpose::kReads, bytes);
       break;
     case 3: {  // A greeting with some bits changed.
-      std::string hello = ClientHandshake("", Purpose::kCalls, {}).Hello();
+      std::string hello = ClientHandshake(nullptr, kFuzz, Purpose::kCalls, {}).Hello();
       for (size_t i = 0; i < std::min(hello.size(), bytes.size()); ++i)
         hello[i] = static_cast<char>(hello[i] ^ bytes[i]);
       FeedServer(server, std::nullopt, hello + std::string(bytes));

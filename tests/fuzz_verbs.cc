@@ -73,8 +73,9 @@ void Feed(Handshake* handshake, std::string real, std::string_view in,
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
   const std::string_view in(reinterpret_cast<const char*>(data) + 1, size - 1);
-  ServerHandshake server("secret", NonceOf(1), {Purpose::kVerbs});
-  ClientHandshake client("secret", Purpose::kVerbs, NonceOf(2));
+  static const auto keys = std::make_shared<const Keyring>(std::vector<Secret>{ClusterSecret(NonceOf(3))});
+  ServerHandshake server(keys, NonceOf(1), {Purpose::kVerbs});
+  ClientHandshake client(keys.get(), {Role::kClient, "fuzz"}, Purpose::kVerbs, NonceOf(2));
   if (data[0] % 2 == 0) {
     Feed(&server, client.Hello(), in, [&client](const std::string& answer) {
       std::string next;

@@ -29,8 +29,7 @@ class Namespaces(unittest.TestCase):
                                                                prefix=self.network.on("one")))
         self.cluster = f"zk://{zookeeper}/cell"
         self.secret = self.directory / "secret"
-        self.secret.write_text("of all hosts of this cluster\n")
-        self.secret.chmod(0o600)
+        subprocess.run([cluster.binary("tools/cellctl"), "secret", "new", str(self.secret)], check=True, timeout=30)
         self.start("one")
         self.start("two")
         self.wait_for_servers(2)

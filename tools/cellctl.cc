@@ -71,6 +71,37 @@ void DeclareHash(CLI::App* app, CtlFlags* flags, Command* chosen) {
       ->capture_default_str();
 }
 
+void DeclareSecret(CLI::App* app, CtlFlags* flags, Command* chosen) {
+  CLI::App* secret = app->add_subcommand("secret", "Make the secrets by which clients and servers prove who they are");
+  secret->require_subcommand(1);
+  const auto add = [&](const char* name, const char* what, const Command& command) {
+    CLI::App* sub = secret->add_subcommand(name, what);
+    sub->callback([chosen, flags, command] {
+      *chosen = command;
+      flags->offline = true;
+    });
+    return sub;
+  };
+  CLI::App* made =
+      add("new", "Make a cluster's secret, of 32 random bytes, in the new file FILE (mode 0600)", SecretNew);
+  CLI::App* derived = add(
+      "for", "Derive the secret of WHO (client/NAME or operator/NAME) from the cluster's in FILE, into the new file TO",
+      SecretFor);
+  CLI::App* rotate =
+      add("rotate", "Put a new secret before that in FILE. Servers accept both until it is retired", SecretRotate);
+  CLI::App* retire = add("retire", "Remove all secrets but the newest from FILE", SecretRetire);
+  CLI::App* show = add("show", "List whose secrets FILE has, and their ids, without the secrets", SecretShow);
+  derived->add_option("who", flags->who, "client/NAME, operator/NAME or server/NAME")->required();
+  for (CLI::App* sub : {made, derived, rotate, retire, show}) sub->add_option("file", flags->file)->required();
+  derived->add_option("to", flags->to)->required();
+  secret->footer(
+      "Servers need the cluster's secret (--secret-file). Who has it can be anybody, so clients should have their "
+      "own.\n"
+      "To replace a secret while the cluster runs: rotate, copy FILE to all servers, derive the clients' secrets "
+      "again,\n"
+      "give them out, retire, and copy FILE again. Servers and clients read their files again within a second.");
+}
+
 // Declares the arguments that name a range of keys.
 void AddRange(CLI::App* app, CtlFlags* flags) {
   app->add_option("from", flags->from, "First key; without it, the range begins with the tree");
@@ -134,6 +165,7 @@ void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
   load->add_flag("--raw", flags->raw,
                  "Read lines as \"key TAB value\" without escapes: a backslash is an ordinary byte");
   DeclareHash(app, flags, chosen);
+  DeclareSecret(app, flags, chosen);
   add("status", "Show each server's state, problems, regions, keys and fill", Status);
   add("check",
       "Check every invariant of the tree and the tables, region by region; each server stops during its regions (1 s "
@@ -269,6 +301,7 @@ int Main(int argc, char** argv) {
   }
   flags.timeout_given = timeout->count() > 0;
   ::signal(SIGPIPE, SIG_DFL);
+  if (flags.offline) return RunCommand(command, nullptr, flags);
   absl::StatusOr<std::unique_ptr<Client>> client = Open(flags);
   if (!client.ok()) return Fail(client.status());
   if (!command) command = RunPrompt;

@@ -43,6 +43,9 @@ struct CtlFlags {
   double interval = 1;
   int count = 0;
 
+  std::string who;       // An identity, ROLE/NAME.
+  bool offline = false;  // The command needs no cluster.
+
   bool json() const { return output == "json"; }
 };
 // Reports an error.
@@ -89,6 +92,13 @@ int Drain(Client* client, const CtlFlags& flags);
 int Checkpoint(Client* client, const CtlFlags& flags);
 int Rebalance(Client* client, const CtlFlags& flags);
 int LogLevel(Client* client, const CtlFlags& flags);
+
+// Secrets, without a cluster: cellctl_secret.cc.
+int SecretNew(Client* client, const CtlFlags& flags);
+int SecretFor(Client* client, const CtlFlags& flags);
+int SecretRotate(Client* client, const CtlFlags& flags);
+int SecretRetire(Client* client, const CtlFlags& flags);
+int SecretShow(Client* client, const CtlFlags& flags);
 
 // Rules of eviction: cellctl_evict.cc.
 int Evict(Client* client, const CtlFlags& flags);

@@ -26,6 +26,7 @@ SYSTEM = {
     "@system//:json": ("nlohmann/",),
     "@system//:lmdb": ("lmdb.h",),
     "@system//:spdlog": ("spdlog/",),
+    "@system//:ssl": ("openssl/",),
     "@system//:verbs": ("infiniband/", "rdma/"),
     "@system//:zookeeper": ("zookeeper/",),
 }

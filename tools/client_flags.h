@@ -27,7 +27,8 @@ inline void AddClientFlags(CLI::App* app, ClientOptions* options) {
   app->add_option("--selector", options->selector, "Rule by which the hybrid path chooses (selector/selector.h)")
       ->check(CLI::IsMember({"cell", "unpriced", "thesis"}))
       ->capture_default_str();
-  app->add_option("--secret-file", options->secret_file, "File with the cluster's secret, if it has one")
+  app->add_option("--secret-file", options->secret_file,
+                  "File with the secret by which this client proves who it is (cellctl secret), if the cluster has one")
       ->envname("CELL_SECRET_FILE");
   app->add_option("--rdma-device", options->rdma_device,
                   "RDMA device for verbs, NAME or NAME:PORT; by default the route to the server decides");

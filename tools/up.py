@@ -40,8 +40,8 @@ def parse(arguments=None):
     add("--memory-max", "memory for the regions of each server, such as 4G; sets --regions-max to as many as fit")
     add("--fabric", "how clients reach the servers; auto: shared memory and, with --host, tcp", "auto", choices=("auto", "shm", "tcp", "verbs"))
     add("--host", "address of this machine where clients on other machines can connect; if tcp needs an address and none is given, 127.0.0.1")
-    add("--secret-file", "file with a secret of at least 16 bytes, not readable by others; only clients with the same secret can connect. "
-        "Shared memory does not check it: with a secret, only processes of this user can connect; without one, the umask decides")
+    add("--secret-file", "file with the cluster's secret (cellctl secret new), not readable by others; only clients that prove that they have a secret "
+        "of it can connect by tcp and verbs. By shared memory only processes of this user can connect, with or without one")
     add("--poll", "how servers wait for requests; adaptive: idle servers sleep; busy: they never sleep", "adaptive", choices=("adaptive", "busy"))
     add("--durability", "when a write is on disk; none: never; async: within 10 ms of being acknowledged; sync: before it is acknowledged", "async",
         choices=("none", "async", "sync"))

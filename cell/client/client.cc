@@ -10,6 +10,8 @@
 #include "cell/client/tree/tree_operations.h"
 #include "cell/cluster/open/open_membership.h"
 #include "cell/io/fabric/open/open_fabric.h"
+#include "cell/io/net/credentials.h"
+#include "cell/io/net/unix_peer.h"
 #include "cell/layout/wire.h"
 #include "fmt/format.h"
 
@@ -73,13 +75,17 @@ Task<absl::Status> ConnectToRoot(Session* session) {
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Open(const ClientOptions& options) {
   ASSIGN_OR_RETURN(std::unique_ptr<Membership> membership, OpenMembership(options.cluster, options.zookeeper_digest));
+  ASSIGN_OR_RETURN(
+      std::shared_ptr<CredentialFiles> credentials,
+      CredentialFiles::Open({options.secret_file, options.tls_authority, options.tls_certificate, options.tls_key}));
   ASSIGN_OR_RETURN(std::unique_ptr<Fabric> fabric,
                    OpenFabric({.kind = options.fabric,
                                .polling = options.busy_poll ? Polling::kBusy : Polling::kAdaptive,
-                               .secret_file = options.secret_file,
+                               .credentials = std::move(credentials),
                                .rdma_device = options.rdma_device,
                                .rdma_gid_index = options.rdma_gid_index,
                                .rdma_mtu = options.rdma_mtu}));
+  fabric->SetSelf(IdentityOf(Role::kOperator, UserName()));
   return Over(options, std::move(fabric), std::move(membership));
 }
 

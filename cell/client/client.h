@@ -74,10 +74,16 @@ struct ClientOptions {
   std::string cluster = {};           // The cluster's directory, or zk://HOST:PORT[,HOST:PORT...]/NAME.
   std::string zookeeper_digest = {};  // USER:PASSWORD, if the cluster's znodes are protected.
   std::string fabric = "auto";        // "shm", "tcp" or "verbs": only that. "auto": the best one that works.
-  std::string secret_file = {};       // The cluster's secret (cell_server --secret-file); empty: it has none.
-  std::string rdma_device = {};       // For verbs; empty: the route decides.
-  int rdma_gid_index = -1;            // Index of its GID; -1: the first with an address.
-  uint32_t rdma_mtu = 0;              // In bytes; 0: as large as the port allows.
+  // By what this client proves who it is, over tcp and verbs: a secret (cellctl secret), or for tcp a certificate with
+  // the URI cell://client/NAME or cell://operator/NAME. Files that change are read again. All empty: the cluster has
+  // none.
+  std::string secret_file = {};
+  std::string tls_authority = {};  // PEM files. The authority signs the servers' certificates, and this client's.
+  std::string tls_certificate = {};
+  std::string tls_key = {};
+  std::string rdma_device = {};  // For verbs; empty: the route decides.
+  int rdma_gid_index = -1;       // Index of its GID; -1: the first with an address.
+  uint32_t rdma_mtu = 0;         // In bytes; 0: as large as the port allows.
   Path path = Path::kHybrid;
   // Timeout of Open, and of calls that set none. INT64_MAX: none. Longer than a takeover (docs/operations/failures.md).
   int64_t timeout_us = 15'000'000;

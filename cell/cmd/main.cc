@@ -145,6 +145,18 @@ absl::StatusOr<std::unique_ptr<Membership>> Join(const Flags& flags, const Worke
   return zookeeper;
 }
 
+// Opens the files that the server proves itself by, and knows others by.
+absl::StatusOr<std::shared_ptr<CredentialFiles>> OpenCredentials(const Flags& flags) {
+  ASSIGN_OR_RETURN(std::shared_ptr<CredentialFiles> credentials, CredentialFiles::Open({flags.secret_file}));
+  const std::shared_ptr<const Keyring> keys = credentials->Current(0)->keys;
+  if (!keys->empty() && !keys->Cluster().has_value()) {
+    return absl::InvalidArgumentError(
+        fmt::format("{} has no secret of the cluster, which a server needs to know others (cellctl secret new)",
+                    flags.secret_file));
+  }
+  return credentials;
+}
+
 // Warns that anyone who reaches the port can read and write everything if there is no secret.
 void WarnIfOpenToAll(const Flags& flags, const std::string& address) {
   if (!flags.secret_file.empty()) return;
@@ -209,10 +221,11 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags, uint32_t
       ::raise(SIGSTOP);
     };
   }
+  ASSIGN_OR_RETURN(std::shared_ptr<CredentialFiles> credentials, OpenCredentials(flags));
   ASSIGN_OR_RETURN(auto fabric, OpenFabric({.kind = flags.fabric,
                                             .polling = flags.poll == "busy" ? Polling::kBusy : Polling::kAdaptive,
                                             .huge_pages = flags.huge_pages,
-                                            .secret_file = flags.secret_file,
+                                            .credentials = credentials,
                                             .rdma_device = flags.rdma_device,
                                             .rdma_gid_index = flags.rdma_gid_index,
                                             .rdma_mtu = flags.rdma_mtu}));
@@ -391,8 +404,10 @@ int Main(int argc, char** argv) {
       ->needs(cluster);
   app.add_option(
          "--secret-file", flags.secret_file,
-         "File with a secret; only clients and servers with the same secret can connect. shm does not check it: with a "
-         "secret, only this user can open the shm socket (mode 0600); without one, the umask decides")
+         "File with the cluster's secret (cellctl secret new). By tcp and verbs only clients and servers can connect "
+         "that "
+         "prove who they are by a secret derived from it; tcp then uses TLS. Read again when it changes. By shm only "
+         "this user can connect, and members of --shm-group")
       ->envname("CELL_SECRET_FILE");
   app.add_flag_callback(
       "--list-devices",

@@ -66,6 +66,7 @@ Worker::Worker(std::unique_ptr<Fabric> fabric, std::unique_ptr<Membership> membe
       joiner_(context_, &migrator_, &routes_, &held_, options.join),
       recoverer_(context_, service_.writes(), &routes_, options.recoverer),
       collector_(context_, options.collector) {
+  fabric_->SetSelf(IdentityOf(Role::kServer, options.self.server));
   const auto make_room = [this] { return joiner_.MakeRoom() || rebalancer_.MakeRoom(); };
   splitter_.set_on_no_room(make_room);
   routes_.set_on_no_room(make_room);

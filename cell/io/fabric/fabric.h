@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -31,6 +32,7 @@
 #include "cell/base/bytes.h"
 #include "cell/base/check.h"
 #include "cell/base/clock.h"
+#include "cell/layout/identity.h"
 #include "cell/layout/limits.h"
 #include "cell/layout/pointer.h"
 #include "cell/layout/service_times.h"
@@ -59,6 +61,7 @@ using ConnectionId = uint32_t;
 
 struct IncomingCall {
   ConnectionId peer;
+  const Identity* from;    // Who the peer is, valid until Service::Disconnected.
   uint64_t id;             // For the fabric's own use.
   ConstBytes request;      // In private memory, valid until Serve returns.
   size_t reply_bytes_max;  // The peer's room for the reply; at least kReplyBytesMin.
@@ -91,6 +94,11 @@ class Service {
 class Fabric : public Clock {
  public:
   static constexpr size_t kCallsMax = 8;
+
+  // Says who this endpoint is, for connections that it makes from now on. Servers check it as far as the fabric and its
+  // credentials allow.
+  virtual void SetSelf(Identity self) { self_ = std::move(self); }
+  const Identity& self() const { return self_; }
 
   // ---- Server.
 
@@ -152,6 +160,9 @@ class Fabric : public Clock {
   // taken of the thread since the clock last moved. 0 on real fabrics, whose clock moves by itself.
   virtual int64_t AheadNs() const { return 0; }
   // NowNs (Clock): this fabric's clock, by which all its deadlines are measured.
+
+ private:
+  Identity self_{Role::kClient, "unnamed"};
 };
 
 }  // namespace cell

@@ -5,6 +5,7 @@
 // clients need. Not thread-safe.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -90,6 +91,7 @@ class SimFabric : public Fabric {
   struct Peer {
     SimFabric* client;  // Null: gone.
     ConnectionId connection;
+    Identity identity;
     int64_t in_order_ns = 0;
   };
   struct Pending {
@@ -169,7 +171,7 @@ class SimFabric : public Fabric {
   bool serving_ = false;
   std::map<uint32_t, std::unique_ptr<Region>> regions_;
   std::vector<std::unique_ptr<Region>> dropped_;
-  std::vector<Peer> peers_;
+  std::deque<Peer> peers_;
   std::vector<Request> queued_;
   std::vector<Request> served_;  // The calls that are being served.
   std::vector<std::byte> reply_;

@@ -31,7 +31,7 @@ void SimFabric::TryConnect(ConnectionId id, const std::string& address, int64_t 
     return Tell(completion, absl::UnavailableError(fmt::format("no server answers at {}", address)));
   }
   const auto peer = static_cast<ConnectionId>(server->peers_.size());
-  server->peers_.push_back({this, id});
+  server->peers_.push_back({this, id, self()});
   ++server->host_->connections_;
   ++host_->connections_;
   connections_[id].server = server;

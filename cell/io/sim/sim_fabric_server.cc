@@ -108,7 +108,8 @@ void SimFabric::ServeQueued() {
   for (Request& request : served_) {
     const int64_t ns = call_cost_ ? call_cost_(AsBytes(request.bytes)) : network_->options_.call_service_ns;
     request.cost_ns = static_cast<int64_t>(static_cast<double>(ns) * host_->slowdown());
-    calls.push_back({request.peer, request.id, AsBytes(request.bytes), request.reply_bytes_max});
+    calls.push_back(
+        {request.peer, &peers_[request.peer].identity, request.id, AsBytes(request.bytes), request.reply_bytes_max});
   }
   serving_ = true;
   service_->Serve(calls);

@@ -27,6 +27,12 @@ absl::Status NoSuchMigration(uint32_t region) {
   return absl::FailedPreconditionError(fmt::format("this worker is not migrating region {}, or no longer", region));
 }
 
+// Returns PermissionDenied if the peer is not this server: one may not act for another.
+absl::Status CheckIsServer(const Identity& peer, const std::string& server) {
+  if (peer == IdentityOf(Role::kServer, server)) return absl::OkStatus();
+  return absl::PermissionDeniedError(fmt::format("{} may not act for {}", ToString(peer), ForMessage(server)));
+}
+
 }  // namespace
 
 Migrator::Migrator(const WorkerContext& context, MigratorOptions options)
@@ -91,24 +97,25 @@ Task<absl::Status> Migrator::Migrate(uint32_t id, WorkerId to) {
   co_return status;
 }
 
-size_t Migrator::ServeMigration(ConnectionId peer, ConstBytes message, MutableBytes to) {
-  const absl::StatusOr<Parsed<MigrationRequest>> request = ParseMigrationRequest(message);
+size_t Migrator::ServeMigration(const IncomingCall& call, MutableBytes to) {
+  const absl::StatusOr<Parsed<MigrationRequest>> request = ParseMigrationRequest(call.request);
   absl::Status status = request.status();
   Outgoing* tell = nullptr;
-  if (status.ok()) status = ServeStep(peer, *request, &tell);
+  if (status.ok()) status = ServeStep(call, *request, &tell);
   if (!status.ok()) return WriteErrorReply(to, MessageKind::kMigration, status);
   if (tell != nullptr) return WriteRuns(to, regions_->Find(request->fixed.region), tell);
   Store(to.data(), ReplyOf<MigrationReply>(MessageKind::kMigration));
   return sizeof(MigrationReply);
 }
 
-absl::Status Migrator::ServeStep(ConnectionId peer, const Parsed<MigrationRequest>& request, Outgoing** tell) {
+absl::Status Migrator::ServeStep(const IncomingCall& call, const Parsed<MigrationRequest>& request, Outgoing** tell) {
   const uint32_t id = request.fixed.region;
   if (request.fixed.step == MigrationStep::kOffer) {
     if (scheduler_->stopping() || membership_->state().table.draining.contains(self_.server)) {
       return absl::ResourceExhaustedError(fmt::format("{} does not accept regions", self_.server));
     }
     const WorkerId from{std::string(request.key), request.fixed.worker};
+    RETURN_IF_ERROR(CheckIsServer(*call.from, from.server));
     if (from == self_) return absl::InvalidArgumentError(fmt::format("{} offers a region to itself", ToString(from)));
     RETURN_IF_ERROR(regions_->CheckRoomBeside(membership_->state().table, self_));
     RETURN_IF_ERROR(regions_->Expect(id));  // A source that got no answer offers it again.
@@ -122,6 +129,7 @@ absl::Status Migrator::ServeStep(ConnectionId peer, const Parsed<MigrationReques
     return NoSuchMigration(id);
   }
   Outgoing& outgoing = it->second;
+  RETURN_IF_ERROR(CheckIsServer(*call.from, outgoing.to.server));
   const bool cancels = request.fixed.step == MigrationStep::kCancel;
   if (cancels) *outgoing.why = std::string(request.key.substr(0, kWhyBytesMax));
   if (cancels && !outgoing.begun()) {
@@ -135,12 +143,12 @@ absl::Status Migrator::ServeStep(ConnectionId peer, const Parsed<MigrationReques
     return failed;
   }
   const bool begins = request.fixed.step == MigrationStep::kBegin;
-  if (begins == outgoing.begun() || (outgoing.begun() && outgoing.target != peer)) return NoSuchMigration(id);
+  if (begins == outgoing.begun() || (outgoing.begun() && outgoing.target != call.peer)) return NoSuchMigration(id);
   outgoing.heard_ns = clock_->NowNs();
   switch (request.fixed.step) {
     case MigrationStep::kBegin:
       outgoing.ChangePhase(MigrationPhase::kCopying);
-      outgoing.target = peer;
+      outgoing.target = call.peer;
       *tell = &outgoing;
       sync_points_->Reach("migration: source: begun");
       return absl::OkStatus();

@@ -70,7 +70,7 @@ class Migrator : public MigrationHandler {
   Task<absl::Status> Migrate(uint32_t region, WorkerId to);
 
   // Serves a request of another worker.
-  size_t ServeMigration(ConnectionId peer, ConstBytes request, MutableBytes to) override;
+  size_t ServeMigration(const IncomingCall& call, MutableBytes to) override;
   void Disconnected(ConnectionId peer) override;
   // Checks for targets that have changed the region table, or went silent.
   void Step();
@@ -109,7 +109,7 @@ class Migrator : public MigrationHandler {
     MigrationPhase phase_ = MigrationPhase::kOffered;
   };
 
-  absl::Status ServeStep(ConnectionId peer, const Parsed<MigrationRequest>& request, Outgoing** tell);
+  absl::Status ServeStep(const IncomingCall& call, const Parsed<MigrationRequest>& request, Outgoing** tell);
   // Returns whether everything that was written is in the tree and on disk. If not, it soon will be.
   static bool Settled(HeldRegion* region);
   size_t WriteRuns(MutableBytes to, HeldRegion* region, Outgoing* outgoing) const;

@@ -456,5 +456,14 @@ TEST_F(LoggedSourceTest, ARegionWhoseLogHasFailedIsNotOffered) {
   EXPECT_TRUE(source_.steps.empty());
 }
 
+TEST_F(SourceTest, OnlyTheTargetMakesSteps) {
+  client_->SetSelf({Role::kServer, "another"});
+  const ConnectionId another = Connect();
+  for (const MigrationStep step : {MigrationStep::kBegin, MigrationStep::kCancel, MigrationStep::kSeal}) {
+    EXPECT_EQ(Ask(another, step).status().code(), absl::StatusCode::kPermissionDenied);
+  }
+  EXPECT_TRUE(Ask(target_, MigrationStep::kBegin).ok());
+}
+
 }  // namespace
 }  // namespace cell

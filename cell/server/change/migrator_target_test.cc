@@ -295,5 +295,14 @@ TEST_F(LoggedTargetTest, WritesWaitUntilTheLogIsOpen) {
   EXPECT_EQ(region->log->appended(), kRecords + 1);
 }
 
+// A server that could offer in another's name could have a region read from anywhere.
+TEST_F(MigratorTest, NobodyOffersInAnothersName) {
+  const std::string offer = MakeMigrationRequest(MigrationStep::kOffer, kRegion, 1, 0, "source");
+  for (const Identity& liar : {Identity{Role::kServer, "another"}, Identity{Role::kOperator, "source"}}) {
+    EXPECT_EQ(AnswerTo(offer, liar).code(), absl::StatusCode::kPermissionDenied);
+  }
+  EXPECT_FALSE(source_.Saw(MigrationStep::kBegin));
+}
+
 }  // namespace
 }  // namespace cell

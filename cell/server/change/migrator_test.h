@@ -86,6 +86,7 @@ class MigratorTest : public ::testing::Test {
     CELL_CHECK(worker_->Start("target").ok());
     memory_ = *source_fabric_->CreateRegion(kRegion, kShape.region_bytes());
     CELL_CHECK(source_fabric_->Listen("source", &source_).ok());
+    client_->SetSelf({Role::kServer, "source"});
   }
   ~MigratorTest() override { EXPECT_TRUE(worker_->Stop().ok()); }
 
@@ -111,8 +112,11 @@ class MigratorTest : public ::testing::Test {
     }
     ASSERT_TRUE(ended());
   }
-  // Returns the answer to an offer that `client_` sends.
-  absl::Status AnswerTo(const std::string& offer) {
+  // Returns the answer to an offer that `client_` sends as `from`, or else as the server that the offer names.
+  absl::Status AnswerTo(const std::string& offer, std::optional<Identity> from = std::nullopt) {
+    const auto request = ParseMigrationRequest(AsBytes(offer));
+    if (!from.has_value() && request.ok()) from = IdentityOf(Role::kServer, request->key);
+    if (from.has_value()) client_->SetSelf(*from);
     Waiter connected, answered;
     const ConnectionId connection = client_->Connect("target", INT64_MAX, &connected);
     CELL_CHECK(connected.Await(client_.get()).ok());

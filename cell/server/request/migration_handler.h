@@ -8,8 +8,8 @@ namespace cell {
 
 class MigrationHandler {
  public:
-  // Writes the reply to a kMigration request to `to` and returns its size.
-  virtual size_t ServeMigration(ConnectionId peer, ConstBytes request, MutableBytes to) = 0;
+  // Writes the reply to a kMigration call to `to` and returns its size.
+  virtual size_t ServeMigration(const IncomingCall& call, MutableBytes to) = 0;
   // Ends everything that depends on a peer whose connection has ended.
   virtual void Disconnected(ConnectionId peer) = 0;
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "cell/base/status_macros.h"
+#include "cell/layout/roles.h"
 #include "cell/server/region/regions.h"
 #include "cell/server/report/status_report.h"
 #include "cell/server/request/range_request.h"
@@ -46,12 +47,18 @@ void RequestService::Serve(absl::Span<const IncomingCall> calls) {
   }
 }
 
-void RequestService::Parse(const IncomingCall& call, BatchedRequest* request) const {
+void RequestService::Parse(const IncomingCall& call, BatchedRequest* request) {
   request->call = &call;
   const absl::StatusOr<MessageHeader> header = ParseHeader(call.request);
   request->status = header.status();
   if (!header.ok()) return;
   request->kind = header->kind;
+  if (!MayRequest(call.from->role, header->kind)) {
+    ++not_allowed_;
+    request->status = absl::PermissionDeniedError(
+        fmt::format("{} may not send this: it is for {}s", ToString(*call.from), ToString(*LeastRole(header->kind))));
+    return;
+  }
   if (!IsLookup(header->kind) && !IsWrite(header->kind)) return;
   request->status = ParseKeyedRequest(header->kind, call.request, &request->keyed);
   if (request->status.ok()) request->target = served_->Find(request->keyed.root, request->keyed.key);
@@ -91,7 +98,7 @@ absl::StatusOr<size_t> RequestService::ServeInPlace(MessageKind kind, const Inco
     case MessageKind::kWeigh:
       return reports_.Weigh(to);
     case MessageKind::kMigration:
-      if (migrations_ != nullptr) return migrations_->ServeMigration(call.peer, call.request, to);
+      if (migrations_ != nullptr) return migrations_->ServeMigration(call, to);
       break;
     default:
       break;
@@ -132,6 +139,7 @@ absl::StatusOr<size_t> RequestService::CountRange(ConstBytes message, MutableByt
 void RequestService::AddTo(nlohmann::json* status) const {
   (*status)["batches"] = batches_;
   (*status)["refused"] = replies_.refused();
+  (*status)["not_allowed"] = not_allowed_;
   (*status)["cleared"] = writes_.cleared();
   (*status)["expired"] = writes_.expired();
   (*status)["evicted"] = writes_.evicted();

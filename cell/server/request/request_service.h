@@ -1,4 +1,5 @@
-// RequestService serves the calls that a worker's fabric delivers. It parses each request once and passes it on:
+// RequestService serves the calls that a worker's fabric delivers. It refuses what the peer's role may not send
+// (cell/layout/roles.h), parses each request once and passes it on:
 // lookups to Lookups, writes to WritePipeline, uploads and fetches to LargeValues, requests about the worker
 // to WorkerReports, steps of migrations to a MigrationHandler.
 //
@@ -75,7 +76,7 @@ class RequestService : public Service {
   const WorkerReports& reports() const { return reports_; }
 
  private:
-  void Parse(const IncomingCall& call, BatchedRequest* request) const;
+  void Parse(const IncomingCall& call, BatchedRequest* request);
   void ServeOne(const BatchedRequest& request);
   // These write a reply to `to` and return its size.
   absl::StatusOr<size_t> ServeInPlace(MessageKind kind, const IncomingCall& call, MutableBytes to);
@@ -97,6 +98,7 @@ class RequestService : public Service {
   ExpirySweeper sweeper_;
   WorkerReports reports_;
   uint64_t batches_ = 0;
+  uint64_t not_allowed_ = 0;           // Requests that the peer's role may not send.
   std::vector<BatchedRequest> batch_;  // Requests that are being served.
 };
 

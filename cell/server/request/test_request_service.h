@@ -29,7 +29,7 @@ class Reply final : public Completion {
 
 // Handles a step of a migration as a test wants.
 struct Migrations : MigrationHandler {
-  size_t ServeMigration(ConnectionId, ConstBytes, MutableBytes to) override {
+  size_t ServeMigration(const IncomingCall&, MutableBytes to) override {
     on_move();
     return WriteTextReply(to, MessageKind::kMigration, "");
   }
@@ -51,6 +51,7 @@ class RequestServiceTest : public ::testing::Test {
   RequestServiceTest() {
     memory_ = (*regions_.Create(1, {}))->memory;
     CELL_CHECK(server_->Listen("server", &service_).ok());
+    client_->SetSelf({Role::kServer, "peer"});  // It may send everything.
     connection_ = *ConnectTo(client_.get(), "server");
   }
   ~RequestServiceTest() override {

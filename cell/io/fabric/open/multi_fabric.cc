@@ -96,6 +96,11 @@ void MultiFabric::Add(FabricKind kind, std::unique_ptr<PollingFabric> fabric) {
   parts_.push_back(std::move(part));
 }
 
+void MultiFabric::SetSelf(Identity self) {
+  for (const auto& part : parts_) part->fabric->SetSelf(self);
+  PollingFabric::SetSelf(std::move(self));
+}
+
 MultiFabric::Part* MultiFabric::PartOf(FabricKind kind) {
   const auto it = std::find_if(parts_.begin(), parts_.end(), [kind](const auto& part) { return part->kind == kind; });
   return it == parts_.end() ? nullptr : it->get();

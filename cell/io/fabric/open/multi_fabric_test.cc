@@ -2,11 +2,9 @@
 
 #include <gtest/gtest.h>
 #include <linux/capability.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <fstream>
 #include <random>
 #include <thread>
 
@@ -194,35 +192,6 @@ TEST(MultiFabric, AServerThatNeverWaitsTakesConnectionsBySharedMemory) {
 
 TEST(OpenFabric, RefusesWhatItDoesNotKnow) {
   EXPECT_EQ(OpenFabric({.kind = "carrier-pigeon"}).status().code(), absl::StatusCode::kInvalidArgument);
-}
-
-// shm's socket does not ask for the secret. With a secret, only the same user may therefore connect there.
-TEST(OpenFabric, WithASecretTheSocketIsThisUsersAlone) {
-  const std::string secret = TempPath(), socket = TempPath();
-  std::ofstream(secret) << "0123456789abcdef\n";
-  ASSERT_EQ(::chmod(secret.c_str(), 0600), 0);
-  const auto server = *OpenFabric({.kind = "shm", .huge_pages = false, .secret_file = secret});
-  EchoService service(server.get());
-  ASSERT_TRUE(server->Listen(ToString({{FabricKind::kShm, socket, ThisMachine()}}), &service).ok());
-  struct stat info;
-  ASSERT_EQ(::stat(socket.c_str(), &info), 0);
-  EXPECT_EQ(info.st_mode & 0777u, 0600u);
-  ::unlink(secret.c_str());
-}
-
-TEST(ReadSecret, OfAFileThatOthersCannotRead) {
-  const std::string path = TempPath();
-  std::ofstream(path) << "0123456789abcdef\n";
-  ASSERT_EQ(::chmod(path.c_str(), 0644), 0);
-  EXPECT_NE(std::string(ReadSecret(path).status().message()).find("chmod"), std::string::npos);
-  ASSERT_EQ(::chmod(path.c_str(), 0600), 0);
-  EXPECT_EQ(*ReadSecret(path), "0123456789abcdef");
-  std::ofstream(path) << "short\n";
-  EXPECT_EQ(ReadSecret(path).status().code(), absl::StatusCode::kInvalidArgument);
-  std::ofstream(path) << std::string(5000, 'x');
-  EXPECT_EQ(ReadSecret(path).status().code(), absl::StatusCode::kInvalidArgument);
-  ::unlink(path.c_str());
-  EXPECT_EQ(ReadSecret(path).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

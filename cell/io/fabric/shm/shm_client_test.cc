@@ -126,7 +126,7 @@ TEST(ShmClient, IsToldOfAnotherVersionAndTakesNothingElseThanRings) {
   ASSERT_TRUE(rings.ok() && small.ok());
   const Fd other(::open("/dev/null", O_RDWR | O_CLOEXEC));
   const WelcomePacket welcome{kMagic, ShmFabric::kVersion, 0};
-  EXPECT_NE(why({kMagic, 2, 0}, {}).find("handshake version 2, this client 3"), std::string::npos);
+  EXPECT_NE(why({kMagic, 2, 0}, {}).find("handshake version 2, this client 4"), std::string::npos);
   EXPECT_NE(why(welcome, {}).find("malformed"), std::string::npos);
   EXPECT_NE(why(welcome, {other.get()}).find("not memory"), std::string::npos);
   EXPECT_NE(why(welcome, {small->fd()}).find("too small"), std::string::npos);

@@ -2,8 +2,12 @@
 // side's state of the other. Internal to ShmFabric.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <deque>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cell/io/fabric/client_connection.h"
@@ -16,11 +20,28 @@
 namespace cell {
 
 inline constexpr uint64_t kMagic = 0x31304d48534c4543;  // "CELSHM01"
+inline constexpr size_t kHelloBytesMin = 16;            // In all versions it begins with magic and version.
 struct Hello {
   uint64_t magic;
   uint32_t version;
-  uint32_t reserved;
+  Role role;
+  uint8_t name_bytes;
+  uint8_t reserved[2];
+  std::array<char, kIdentityNameBytesMax> name;  // Zeros after its end.
 };
+
+inline Hello HelloOf(const Identity& self) {
+  Hello hello{kMagic, ShmFabric::kVersion, self.role, static_cast<uint8_t>(self.name.size()), {}, {}};
+  std::copy(self.name.begin(), self.name.end(), hello.name.begin());
+  return hello;
+}
+// Returns who a client says that it is, or nullopt if it says nothing of that kind.
+inline std::optional<Identity> ClaimOf(const Hello& hello) {
+  const std::string_view name(hello.name.data(), std::min<size_t>(hello.name_bytes, hello.name.size()));
+  if (hello.name_bytes > hello.name.size() || !IsIdentityName(name)) return std::nullopt;
+  if (hello.role < Role::kClient || hello.role > Role::kServer) return std::nullopt;
+  return Identity{hello.role, std::string(name)};
+}
 
 // Answers Hello. Carries the memory of the rings.
 struct WelcomePacket {
@@ -62,6 +83,7 @@ inline constexpr int kPacketsAtOnce = 16;
 
 struct ShmFabric::Peer {
   PeerSocket socket;
+  Identity identity;     // Valid once it is welcome.
   bool welcome = false;  // The handshake is done.
   int64_t accepted_ns = 0;
   bool broken = false;

@@ -9,14 +9,18 @@
 // description has its flags and could make the process block. The sides share only memory, and each has its own end of
 // the socket (unix_socket.h).
 //
-// Anyone who may connect to the socket may read and change everything. The mode of the socket's file says who may.
-// Secrets (handshake.h) are not used here.
+// The kernel says which user a client runs as, and unix_peer.h who it is therefore. Only this user and root may
+// connect, or with a group also its members; the mode of the socket's file says the same. Secrets (handshake.h) are not
+// used here.
 //
 // Addresses are paths of Unix sockets. Not thread-safe.
 #pragma once
 
+#include <sys/types.h>
+
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,7 +36,7 @@ struct AskRegion;
 struct ShmFabricOptions {
   Polling polling = Polling::kAdaptive;
   bool huge_pages = true;
-  bool only_this_user = false;  // The socket's mode is 0600. Otherwise it is 0777 without the bits of the umask.
+  std::optional<gid_t> group = {};  // Whose members may connect, too. The socket's mode is 0660 then, else 0600.
   size_t peers_max = 4096;
   int64_t handshake_ns = 5'000'000'000;  // A peer that has not greeted by then is disconnected.
 };
@@ -40,7 +44,7 @@ struct ShmFabricOptions {
 class ShmFabric : public PollingFabric {
  public:
   // A handshake with another version is refused.
-  static constexpr uint32_t kVersion = 3;
+  static constexpr uint32_t kVersion = 4;
   static constexpr size_t kRequestRingBytes = size_t{256} << 10;
   static constexpr size_t kReplyRingBytes = size_t{1} << 20;
 

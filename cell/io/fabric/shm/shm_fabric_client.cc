@@ -22,7 +22,7 @@ ConnectionId ShmFabric::Connect(const std::string& address, int64_t deadline_ns,
   NoteDeadline(deadline_ns);
   ++connecting_;
   reply_bytes_.resize(kMessageBytesMax);
-  const Hello hello{kMagic, kVersion, 0};
+  const Hello hello = HelloOf(self());
   absl::StatusOr<Fd> socket = ConnectUnix(address);
   if (!socket.ok()) {
     const bool denied = absl::IsPermissionDenied(socket.status());

@@ -1,6 +1,7 @@
 // Implements the server half of ShmFabric: regions, accepted connections, served calls.
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -10,6 +11,7 @@
 #include "cell/base/status_macros.h"
 #include "cell/io/fabric/shm/shm_connection.h"
 #include "cell/io/net/descriptors.h"
+#include "cell/io/net/unix_peer.h"
 
 namespace cell {
 namespace {
@@ -22,7 +24,11 @@ constexpr int kAcceptsAtOnce = 64;
 
 absl::Status ShmFabric::Listen(const std::string& address, Service* service) {
   CELL_CHECK_EQ(service_, nullptr);
-  ASSIGN_OR_RETURN(Fd listener, ListenUnix(address, options_.only_this_user ? 0600 : 0777));
+  ASSIGN_OR_RETURN(Fd listener, ListenUnix(address, options_.group.has_value() ? 0660 : 0600));
+  if (options_.group.has_value() && ::chown(address.c_str(), static_cast<uid_t>(-1), *options_.group) != 0) {
+    return ErrnoError(absl::StatusCode::kInvalidArgument,
+                      fmt::format("cannot give {} to group {}", address, *options_.group));
+  }
   if (!Watch(listener.get(), kListenerTag)) return ErrnoError(absl::StatusCode::kInternal, "epoll");
   listener_ = std::move(listener);
   address_ = address;
@@ -131,11 +137,14 @@ void ShmFabric::Welcome(ConnectionId id) {
   Peer* peer = peers_[id].get();
   const absl::StatusOr<Packet> hello = peer->socket.Receive(sizeof(Hello), PeerSocket::Takes::kBytes);
   if (!hello.ok() && hello.status().code() == absl::StatusCode::kUnavailable) return;
-  if (!hello.ok() || hello->bytes.size() != sizeof(Hello) || Load<Hello>(hello->bytes.data()).magic != kMagic) {
-    if (!hello.ok() || !hello->bytes.empty()) warnings_.Warn(NowNs(), "refused a connection: not a Cell client");
+  Hello greeting{};
+  const size_t bytes = hello.ok() ? hello->bytes.size() : 0;
+  if (bytes > 0) std::memcpy(&greeting, hello->bytes.data(), bytes);
+  if (bytes < kHelloBytesMin || greeting.magic != kMagic) {
+    if (!hello.ok() || bytes > 0) warnings_.Warn(NowNs(), "refused a connection: not a Cell client");
     return DropPeer(id);
   }
-  const uint32_t version = Load<Hello>(hello->bytes.data()).version;
+  const uint32_t version = greeting.version;
   const WelcomePacket packet{kMagic, kVersion, 0};
   const ConstBytes welcome(reinterpret_cast<const std::byte*>(&packet), sizeof(packet));
   if (version != kVersion) {  // Send our version, so that the client can report it.
@@ -143,6 +152,20 @@ void ShmFabric::Welcome(ConnectionId id) {
     (void)SendPacket(peer->socket.get(), welcome, {});
     return DropPeer(id);
   }
+  const std::optional<Identity> claimed = ClaimOf(greeting);
+  if (bytes != sizeof(Hello) || !claimed.has_value()) {
+    warnings_.Warn(NowNs(), "refused a connection: the client does not say who it is");
+    return DropPeer(id);
+  }
+  const absl::StatusOr<UnixPeer> user = PeerOf(peer->socket.get());
+  const std::optional<Identity> admitted =
+      user.ok() ? Admit(*user, {::geteuid(), options_.group}, *claimed) : std::nullopt;
+  if (!admitted.has_value()) {
+    warnings_.Warn(NowNs(), "refused a connection of {}",
+                   user.ok() ? fmt::format("user {}", user->uid) : "a user that the system does not tell");
+    return DropPeer(id);
+  }
+  peer->identity = *admitted;
   absl::StatusOr<ShmMemory> rings =
       ShmMemory::Create("cell-rings", kRingsBytes, ShmMemory::Sharing::kReadWrite, /*huge_pages=*/false);
   if (!rings.ok()) {
@@ -201,7 +224,8 @@ size_t ShmFabric::ServeCalls() {
         break;
       }
       std::memcpy(request_bytes_.data() + arena, message->bytes, message->frame.bytes);
-      calls_.push_back({id, message->frame.id, ConstBytes(request_bytes_.data() + arena, message->frame.bytes),
+      calls_.push_back({id, &peer->identity, message->frame.id,
+                        ConstBytes(request_bytes_.data() + arena, message->frame.bytes),
                         message->frame.reply_bytes_max});
       arena += RoundUp(message->frame.bytes, kFrameAlign);
     }

@@ -49,17 +49,18 @@ INSTANTIATE_TEST_SUITE_P(ShmBusy, FabricConformance, ::testing::Values(MakeHarne
                                ShmFabricOptions{.polling = Polling::kBusy, .huge_pages = false});
                          })));
 
-// With only_this_user the file is closed to others from its first moment on. Otherwise the umask decides.
-TEST(ShmFabric, TheSocketIsThisUsersAloneIfItIsToBe) {
-  const mode_t umask_before = ::umask(S_IWOTH);
-  for (const bool only : {true, false}) {
+// The file is closed to others from its first moment on, whatever the umask is.
+TEST(ShmFabric, TheSocketIsThisUsersAlone) {
+  const mode_t umask_before = ::umask(0);
+  for (const std::optional<gid_t> group : {std::optional<gid_t>(), std::optional(::getegid())}) {
     const std::string path = TempPath("mode");
-    ShmFabric server(ShmFabricOptions{.huge_pages = false, .only_this_user = only});
+    ShmFabric server(ShmFabricOptions{.huge_pages = false, .group = group});
     EchoService service(&server);
     ASSERT_TRUE(server.Listen(path, &service).ok());
     struct stat info;
     ASSERT_EQ(::stat(path.c_str(), &info), 0);
-    EXPECT_EQ(info.st_mode & 0777u, only ? 0600u : 0775u);
+    EXPECT_EQ(info.st_mode & 0777u, group.has_value() ? 0660u : 0600u);
+    EXPECT_EQ(info.st_gid, ::getegid());
   }
   ::umask(umask_before);
 }

@@ -35,7 +35,7 @@ ConstBytes BytesOf(const T& value) {
   return {reinterpret_cast<const std::byte*>(&value), sizeof(value)};
 }
 
-inline const Hello kHello{kMagic, ShmFabric::kVersion, 0};
+inline const Hello kHello = HelloOf({Role::kClient, "stranger"});
 inline constexpr char kByte = 'x';
 
 // Takes a packet with all its descriptors. Returns nullopt if there is none yet.

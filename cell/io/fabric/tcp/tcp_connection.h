@@ -8,6 +8,7 @@
 #include "cell/io/fabric/client_connection.h"
 #include "cell/io/fabric/tcp/tcp_fabric.h"
 #include "cell/io/net/byte_queue.h"
+#include "cell/io/net/byte_stream.h"
 #include "cell/io/net/tcp_socket.h"
 #include "cell/layout/wire.h"
 
@@ -41,31 +42,39 @@ inline FrameState NextFrame(const ByteQueue& in, CallFrame* frame) {
 }
 
 struct TcpFabric::Peer {
-  Fd socket;
+  ByteStream stream;
+  const Identity identity;
   ByteQueue in, out;
   size_t promised = 0;  // Limit of the bytes of replies to its open calls.
   bool ready = false;   // The peer is in ready_.
   bool broken = false;
   uint32_t watched = 0;
 
-  explicit Peer(Fd socket) : socket(std::move(socket)) {}
+  explicit Peer(TcpListener::Caller caller)
+      : stream(std::move(caller.stream)), identity(std::move(caller.identity)), in(std::move(caller.in)) {}
   bool Full() const { return out.size() + promised >= kPeerBytesMax; }
 };
 
 // One of a connection's two sockets.
 struct TcpFabric::Channel {
-  Fd socket;
+  ByteStream stream;
   uint64_t tag;
   ClientHandshake handshake;
-  std::vector<SocketAddress> addresses;  // Addresses to be tried, the next one last.
-  bool connected = false;                // The socket is connected; the handshake may not be done.
+  std::vector<SocketAddress> addresses;   // Addresses to be tried, the next one last.
+  bool connected = false;                 // The socket is connected; no handshake may be done.
+  std::shared_ptr<const TlsContext> tls;  // Null: without TLS.
+  bool secure = false;                    // TLS has shown who the server is, or there is no TLS.
   ByteQueue in, out;
   uint64_t appended = 0;  // Bytes ever put into `out`. A call is sent once this many have gone.
   uint32_t watched = 0;
   std::string why;  // Why it could not connect to the last address that was tried.
 
-  Channel(uint64_t tag, const std::string& secret, Purpose purpose)
-      : tag(tag), handshake(secret, purpose, RandomNonce()) {}
+  Channel(uint64_t tag, const Credentials& credentials, const Identity& self, Purpose purpose)
+      : tag(tag),
+        // Over TLS the secret has been used already.
+        handshake(credentials.tls != nullptr ? nullptr : credentials.keys.get(), self, purpose, RandomNonce()),
+        tls(credentials.tls),
+        secure(credentials.tls == nullptr) {}
   void Append(ConstBytes bytes) {
     out.Append(bytes);
     appended += bytes.size();
@@ -95,11 +104,11 @@ struct TcpFabric::Connection : ClientConnection {
   int64_t progress_ns = 0;   // When a read was last answered, or the first one was requested.
 
   Connection(ConnectionId id, std::string address, int64_t connect_deadline_ns, Completion* connecting,
-             const std::string& secret)
+             const Credentials& credentials, const Identity& self)
       : ClientConnection(std::move(address), connect_deadline_ns, connecting),
         id(id),
-        calls_channel(kCallsTag | id, secret, Purpose::kCalls),
-        reads_channel(kReadsTag | id, secret, Purpose::kReads) {}
+        calls_channel(kCallsTag | id, credentials, self, Purpose::kCalls),
+        reads_channel(kReadsTag | id, credentials, self, Purpose::kReads) {}
 };
 
 }  // namespace cell

@@ -43,7 +43,8 @@ size_t TcpFabric::Poll() {
 void TcpFabric::Flush() {
   for (Connection* connection : connections_) {
     for (Channel* channel : {&connection->calls_channel, &connection->reads_channel}) {
-      if (!connection->broken() && channel->connected && !channel->out.empty()) SendChannel(connection, channel);
+      if (!connection->broken() && channel->connected && channel->secure && !channel->out.empty())
+        SendChannel(connection, channel);
     }
   }
 }

@@ -2,7 +2,8 @@
 //
 // A server listens at one port, HOST:PORT, in a thread of its own (tcp_listener.h) that also answers one-sided reads.
 // The worker's thread only serves calls. A client has two connections to a server, one for calls and one for reads, so
-// that neither waits for the other. Both begin with the handshake (handshake.h).
+// that neither waits for the other. With a secret or a certificate both use TLS (tls_context.h), and begin with its
+// handshake; then comes that of Cell (handshake.h).
 //
 // A connection for calls carries frames {bytes, reply_bytes_max, id}, each with a message, in both directions. A length
 // is checked before anything is done with it. Requests are served in turn, one of each peer. A peer's replies may take
@@ -22,6 +23,7 @@
 #include "cell/io/fabric/connection_table.h"
 #include "cell/io/fabric/polling_fabric.h"
 #include "cell/io/fabric/tcp/tcp_listener.h"
+#include "cell/io/net/credentials.h"
 #include "cell/io/net/limited_warnings.h"
 
 namespace cell {
@@ -29,7 +31,7 @@ namespace cell {
 struct TcpFabricOptions {
   Polling polling = Polling::kAdaptive;
   bool huge_pages = true;
-  std::string secret = {};  // The cluster's secret; see handshake.h.
+  std::shared_ptr<CredentialSource> credentials = std::make_shared<FixedCredentials>();
   size_t peers_max = 4096;
   int64_t handshake_ns = 5'000'000'000;     // A peer that has not greeted by then is disconnected.
   int64_t read_timeout_ns = 5'000'000'000;  // A server that answers no read for this time counts as gone.
@@ -88,10 +90,12 @@ class TcpFabric : public PollingFabric {
   absl::Status BeginConnecting(Connection* connection, Channel* channel);
   void ChannelEvent(ConnectionId id, bool reads, uint32_t events);
   bool FinishConnecting(Connection* connection, Channel* channel);
+  bool Secure(Connection* connection, Channel* channel);
   void Greet(Connection* connection, Channel* channel);
   size_t TakeReplies(Connection* connection);
   size_t TakeReads(Connection* connection);
   void SendChannel(Connection* connection, Channel* channel);
+  void WatchChannel(Channel* channel, uint32_t events);
   void Expire();
   void ExpireReads(Connection* connection, int64_t now_ns);
   void Break(Connection* connection, const std::string& why);

@@ -13,7 +13,8 @@ namespace cell {
 
 ConnectionId TcpFabric::Connect(const std::string& address, int64_t deadline_ns, Completion* completion) {
   const ConnectionId id = connections_.Add([&](ConnectionId made) {
-    return std::make_unique<Connection>(made, address, deadline_ns, completion, options_.secret);
+    return std::make_unique<Connection>(made, address, deadline_ns, completion, *options_.credentials->Current(NowNs()),
+                                        self());
   });
   Connection* connection = connections_.Find(id);
   NoteDeadline(deadline_ns);
@@ -42,9 +43,9 @@ absl::Status TcpFabric::BeginConnecting(Connection* connection, Channel* channel
       channel->why = std::string(socket.status().message());
       continue;
     }
-    channel->socket = *std::move(socket);
+    channel->stream = ByteStream(*std::move(socket));
     channel->watched = EPOLLOUT;
-    if (Watch(EPOLL_CTL_ADD, channel->socket.get(), EPOLLOUT, channel->tag)) return absl::OkStatus();
+    if (Watch(EPOLL_CTL_ADD, channel->stream.fd(), EPOLLOUT, channel->tag)) return absl::OkStatus();
   }
   return absl::UnavailableError(fmt::format("no server answers at {}: {}", connection->address(), channel->why));
 }
@@ -76,18 +77,21 @@ void TcpFabric::Break(Connection* connection, const std::string& why) {
   });
   connection->reads.clear();
   connection->parts.clear();
-  connection->calls_channel.socket = Fd();  // Closing it removes it from epoll.
-  connection->reads_channel.socket = Fd();
+  connection->calls_channel.stream = ByteStream();  // Closing it removes it from epoll.
+  connection->reads_channel.stream = ByteStream();
 }
 
 void TcpFabric::ChannelEvent(ConnectionId id, bool reads, uint32_t events) {
   Connection* connection = connections_.Find(id);
   Channel* channel = reads ? &connection->reads_channel : &connection->calls_channel;
   if (!channel->connected && !FinishConnecting(connection, channel)) return;
+  if (!channel->secure && !Secure(connection, channel)) return;
   if ((events & ~uint32_t{EPOLLOUT}) != 0) {
-    if (!ReceiveSome(channel->socket.get(), absl::MakeSpan(scratch_), &channel->in)) {
-      return Break(connection, connection->connecting() ? "the server closed the connection during the handshake"
-                                                        : "the server is gone");
+    if (!channel->stream.Receive(absl::MakeSpan(scratch_), &channel->in)) {
+      if (!connection->connecting()) return Break(connection, "the server is gone");
+      const std::string& why = channel->stream.why();
+      return Break(connection, fmt::format("the server closed the connection during the handshake{}{}",
+                                           why.empty() ? "" : ": ", why));
     }
     if (!channel->handshake.done()) Greet(connection, channel);
   }
@@ -98,7 +102,7 @@ void TcpFabric::ChannelEvent(ConnectionId id, bool reads, uint32_t events) {
 bool TcpFabric::FinishConnecting(Connection* connection, Channel* channel) {
   int error = 0;
   socklen_t bytes = sizeof(error);
-  ::getsockopt(channel->socket.get(), SOL_SOCKET, SO_ERROR, &error, &bytes);
+  ::getsockopt(channel->stream.fd(), SOL_SOCKET, SO_ERROR, &error, &bytes);
   if (error != 0) {
     channel->why = std::strerror(error);
     if (const absl::Status next = BeginConnecting(connection, channel); !next.ok()) {
@@ -108,7 +112,21 @@ bool TcpFabric::FinishConnecting(Connection* connection, Channel* channel) {
   }
   channel->connected = true;
   channel->Append(AsBytes(channel->handshake.Hello()));
+  if (channel->tls != nullptr)
+    channel->stream.StartTls(channel->tls->Connect(channel->tls, channel->stream.fd(), self()));
   return true;
+}
+
+// Goes on with the TLS handshake. Returns whether it is done.
+bool TcpFabric::Secure(Connection* connection, Channel* channel) {
+  const absl::StatusOr<bool> done = channel->stream.tls()->Handshake();
+  if (!done.ok()) {
+    Break(connection, std::string(done.status().message()));
+    return false;
+  }
+  channel->secure = *done;
+  if (!*done) WatchChannel(channel, channel->stream.tls()->wants_write() ? EPOLLOUT : EPOLLIN);
+  return *done;
 }
 
 void TcpFabric::Greet(Connection* connection, Channel* channel) {
@@ -229,12 +247,15 @@ size_t TcpFabric::TakeReads(Connection* connection) {
 }
 
 void TcpFabric::SendChannel(Connection* connection, Channel* channel) {
-  if (!SendSome(channel->socket.get(), &channel->out)) return Break(connection, "the server is gone");
+  if (!channel->stream.Send(&channel->out)) return Break(connection, "the server is gone");
   channel->out.Shrink(kIdleQueueBytesMax);
-  const uint32_t events = uint32_t{EPOLLIN} | (channel->out.empty() ? 0u : uint32_t{EPOLLOUT});
+  WatchChannel(channel, uint32_t{EPOLLIN} | (channel->out.empty() ? 0u : uint32_t{EPOLLOUT}));
+}
+
+void TcpFabric::WatchChannel(Channel* channel, uint32_t events) {
   if (events == channel->watched) return;
   channel->watched = events;
-  (void)Watch(EPOLL_CTL_MOD, channel->socket.get(), events, channel->tag);
+  (void)Watch(EPOLL_CTL_MOD, channel->stream.fd(), events, channel->tag);
 }
 
 void TcpFabric::Expire() {

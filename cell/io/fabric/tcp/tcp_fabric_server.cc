@@ -11,7 +11,7 @@ namespace cell {
 
 absl::Status TcpFabric::Listen(const std::string& address, Service* service) {
   CELL_CHECK_EQ(service_, nullptr);
-  const TcpListener::Options options{options_.secret, options_.peers_max, options_.handshake_ns};
+  const TcpListener::Options options{options_.credentials, options_.peers_max, options_.handshake_ns};
   ASSIGN_OR_RETURN(listener_, TcpListener::Start(address, options, pool(), /*clock=*/this));
   service_ = service;
   CELL_CHECK(Watch(EPOLL_CTL_ADD, listener_->callers_fd(), EPOLLIN, kCallersTag));
@@ -19,7 +19,7 @@ absl::Status TcpFabric::Listen(const std::string& address, Service* service) {
 }
 
 void TcpFabric::TakeCallers() {
-  for (Fd& socket : listener_->TakeCallers()) {
+  for (TcpListener::Caller& caller : listener_->TakeCallers()) {
     if (peers() >= options_.peers_max) {
       warnings_.Warn(NowNs(), "refused a connection: {} peers are already connected", peers());
       continue;
@@ -30,16 +30,17 @@ void TcpFabric::TakeCallers() {
     }
     const ConnectionId id = free_peers_.back();
     free_peers_.pop_back();
-    peers_[id] = std::make_unique<Peer>(std::move(socket));
+    peers_[id] = std::make_unique<Peer>(std::move(caller));
     peers_[id]->watched = EPOLLIN;
-    if (!Watch(EPOLL_CTL_ADD, peers_[id]->socket.get(), EPOLLIN, kPeerTag | id)) broken_.push_back(id);
+    if (!Watch(EPOLL_CTL_ADD, peers_[id]->stream.fd(), EPOLLIN, kPeerTag | id)) broken_.push_back(id);
+    MakeReady(id);  // Its first request may have come with the end of the handshake.
   }
 }
 
 void TcpFabric::ReceiveRequests(ConnectionId id) {
   Peer* peer = peers_[id].get();
   if (peer == nullptr || peer->broken) return;
-  if (!ReceiveSome(peer->socket.get(), absl::MakeSpan(scratch_), &peer->in)) {
+  if (!peer->stream.Receive(absl::MakeSpan(scratch_), &peer->in)) {
     peer->broken = true;
     broken_.push_back(id);
     return;
@@ -78,7 +79,8 @@ size_t TcpFabric::ServeCalls() {
     peer->ready = false;
     CallFrame frame;
     if (peer->broken || NextFrame(peer->in, &frame) != FrameState::kWhole) continue;
-    calls_.push_back({id, frame.id, ConstBytes(peer->in.data() + sizeof(frame), frame.bytes), frame.reply_bytes_max});
+    calls_.push_back({id, &peer->identity, frame.id, ConstBytes(peer->in.data() + sizeof(frame), frame.bytes),
+                      frame.reply_bytes_max});
     peer->in.Consume(sizeof(frame) + frame.bytes);
     peer->promised += sizeof(frame) + frame.reply_bytes_max;
     MakeReady(id);
@@ -113,7 +115,7 @@ void TcpFabric::EndReply(const IncomingCall& call, size_t bytes) {
 void TcpFabric::SendReplies(ConnectionId id) {
   Peer* peer = peers_[id].get();
   if (peer->broken) return;
-  if (!SendSome(peer->socket.get(), &peer->out)) {
+  if (!peer->stream.Send(&peer->out)) {
     peer->broken = true;
     broken_.push_back(id);
     return;
@@ -129,7 +131,7 @@ void TcpFabric::WatchPeer(ConnectionId id) {
   const uint32_t events = (listen ? uint32_t{EPOLLIN} : 0u) | (peer->out.empty() ? 0u : uint32_t{EPOLLOUT});
   if (events == peer->watched) return;
   peer->watched = events;
-  (void)Watch(EPOLL_CTL_MOD, peer->socket.get(), events, kPeerTag | id);
+  (void)Watch(EPOLL_CTL_MOD, peer->stream.fd(), events, kPeerTag | id);
 }
 
 void TcpFabric::DropBroken() {

@@ -13,6 +13,8 @@
 #include "cell/io/fabric/fabric_conformance.h"
 #include "cell/io/net/byte_queue.h"
 #include "cell/io/net/tcp_socket.h"
+#include "cell/io/net/test_certificates.h"
+#include "cell/io/net/test_credentials.h"
 
 namespace cell {
 namespace {
@@ -50,9 +52,18 @@ INSTANTIATE_TEST_SUITE_P(TcpAdaptive, FabricConformance, ::testing::Values(MakeH
                            return std::make_unique<TcpHarness>(TcpFabricOptions{.huge_pages = false});
                          })));
 INSTANTIATE_TEST_SUITE_P(TcpBusy, FabricConformance, ::testing::Values(MakeHarness([] {
-                           return std::make_unique<TcpHarness>(
-                               TcpFabricOptions{.polling = Polling::kBusy, .huge_pages = false, .secret = kSecret});
+                           return std::make_unique<TcpHarness>(TcpFabricOptions{
+                               .polling = Polling::kBusy, .huge_pages = false, .credentials = CredentialsOf(kSecret)});
                          })));
+
+INSTANTIATE_TEST_SUITE_P(
+    TcpCertificates, FabricConformance, ::testing::Values(MakeHarness([] {
+      static const TestAuthority authority("cluster");
+      const auto keys = std::make_shared<const Keyring>();
+      const Credentials both{keys, *TlsContext::Make(keys, authority.Issue("URI:cell://server/any"))};
+      return std::make_unique<TcpHarness>(
+          TcpFabricOptions{.huge_pages = false, .credentials = std::make_shared<FixedCredentials>(both)});
+    })));
 
 TEST(ParseHostPort, TakesHostsAndNothingElse) {
   using Parts = std::pair<std::string, uint16_t>;

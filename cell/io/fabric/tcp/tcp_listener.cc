@@ -3,9 +3,11 @@
 #include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 
 #include "cell/base/shared_words.h"
@@ -36,9 +38,15 @@ bool Watch(int epoll, int operation, int fd, uint32_t events, uint64_t tag) {
 }  // namespace
 
 struct TcpListener::Guest {
-  Fd socket;
-  uint64_t number;
-  int64_t accepted_ns;
+  // kSilent --first bytes--> kSecuring --TLS--> kGreeting --handshake--> done
+  //    \------------------- without TLS -----------/
+  enum class Phase { kSilent, kSecuring, kGreeting };
+
+  ByteStream stream;
+  const uint64_t number;
+  const int64_t accepted_ns;
+  const std::shared_ptr<const Credentials> credentials;
+  Phase phase = Phase::kSilent;
   ServerHandshake handshake;
   ByteQueue in, out;
   bool refused = false;  // Closes once `out` was sent.
@@ -49,8 +57,12 @@ struct TcpListener::Guest {
   // Returns whether there is something to answer.
   bool HasMore() const { return handshake.done() && (left > 0 || in.size() >= sizeof(ReadRequest)); }
 
-  Guest(Fd socket, uint64_t number, int64_t accepted_ns, const std::string& secret)
-      : socket(std::move(socket)), number(number), accepted_ns(accepted_ns), handshake(secret, RandomNonce()) {}
+  Guest(Fd socket, uint64_t number, int64_t accepted_ns, std::shared_ptr<const Credentials> its_credentials)
+      : stream(std::move(socket)),
+        number(number),
+        accepted_ns(accepted_ns),
+        credentials(std::move(its_credentials)),
+        handshake(credentials->keys, RandomNonce()) {}
 };
 
 absl::StatusOr<std::unique_ptr<TcpListener>> TcpListener::Start(const std::string& host_port, Options options,
@@ -88,7 +100,7 @@ TcpListener::~TcpListener() {
   thread_.join();
 }
 
-std::vector<Fd> TcpListener::TakeCallers() {
+std::vector<TcpListener::Caller> TcpListener::TakeCallers() {
   uint64_t count;
   (void)!::read(callers_ready_.get(), &count, sizeof(count));
   const std::lock_guard lock(mutex_);
@@ -109,6 +121,7 @@ void TcpListener::Run() {
       count = ::epoll_wait(epoll_.get(), events, 64, wait_ms);
     }
     busy_ns = clock_->NowNs();
+    handshakes_left_ = kHandshakesAtOnce;
     for (int i = 0; i < count; ++i) {
       const uint64_t tag = events[i].data.u64;
       if (tag == kStopTag) return;
@@ -147,7 +160,8 @@ void TcpListener::Accept() {
     }
     SetTcpOptions(socket.get());
     const int fd = socket.get();
-    auto guest = std::make_unique<Guest>(std::move(socket), ++accepted_, clock_->NowNs(), options_.secret);
+    const int64_t now = clock_->NowNs();
+    auto guest = std::make_unique<Guest>(std::move(socket), ++accepted_, now, options_.credentials->Current(now));
     size_t index = guests_.size();
     if (free_.empty()) {
       guests_.push_back(std::move(guest));
@@ -165,18 +179,24 @@ void TcpListener::Accept() {
 void TcpListener::Serve(size_t index, uint32_t events) {
   Guest* guest = guests_[index].get();
   if (guest == nullptr) return;
+  if (guest->phase != Guest::Phase::kGreeting && !guest->refused) {
+    Step step = guest->phase == Guest::Phase::kSilent ? Begin(guest) : Step::kGoOn;
+    if (step == Step::kGoOn && guest->phase == Guest::Phase::kSecuring) step = Secure(index);
+    if (step == Step::kClose) return Close(index);
+    if (step == Step::kWait) return;  // The event comes again.
+  }
   if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0) {
     const size_t wanted = guest->handshake.done() ? kRequestsBytesMax : guest->handshake.wants();
     if (guest->in.size() < wanted &&
-        !ReceiveSome(guest->socket.get(), absl::MakeSpan(scratch_).first(wanted - guest->in.size()), &guest->in)) {
+        !guest->stream.Receive(absl::MakeSpan(scratch_).first(wanted - guest->in.size()), &guest->in)) {
       return Close(index);
     }
   }
   bool open = guest->handshake.done() ? AnswerReads(guest) : Greet(guest);
   if (open && guest->handshake.done() && guest->out.empty() && guest->handshake.purpose() == Purpose::kCalls) {
     const std::lock_guard lock(mutex_);
-    (void)Watch(epoll_.get(), EPOLL_CTL_DEL, guest->socket.get(), 0, 0);
-    callers_.push_back(std::move(guest->socket));
+    (void)Watch(epoll_.get(), EPOLL_CTL_DEL, guest->stream.fd(), 0, 0);
+    callers_.push_back({std::move(guest->stream), guest->handshake.peer(), std::move(guest->in)});
     const uint64_t one = 1;
     (void)!::write(callers_ready_.get(), &one, sizeof(one));
     open = false;
@@ -184,7 +204,56 @@ void TcpListener::Serve(size_t index, uint32_t events) {
   if (!open || !WatchAgain(index)) Close(index);
 }
 
-// Takes the handshake's messages as they come, and no byte of what follows. Returns false to close.
+// Looks at a guest's first bytes, which say whether it talks TLS, and takes none of them.
+TcpListener::Step TcpListener::Begin(Guest* guest) {
+  constexpr std::byte kTlsHandshake{22};
+  std::array<std::byte, kMagicBytes> first;
+  const ssize_t got = ::recv(guest->stream.fd(), first.data(), first.size(), MSG_PEEK);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return Step::kWait;
+  if (got <= 0) return Step::kClose;
+  const std::shared_ptr<const TlsContext>& tls = guest->credentials->tls;
+  if (tls == nullptr) {
+    if (first[0] == kTlsHandshake) {
+      Warn("refused a connection: the client talks TLS, but this server has neither a secret nor a certificate");
+      return Step::kClose;
+    }
+    guest->phase = Guest::Phase::kGreeting;
+    return Step::kGoOn;
+  }
+  if (first[0] == kTlsHandshake) {
+    guest->stream.StartTls(tls->Accept(tls, guest->stream.fd()));
+    guest->phase = Guest::Phase::kSecuring;
+    return Step::kGoOn;
+  }
+  // The magic may come in pieces, byte by byte. It is a hint for users, so only a whole one counts.
+  if (BeginsHello(ConstBytes(first).first(static_cast<size_t>(got)))) {
+    const std::string answer = NeedsTlsAnswer();
+    (void)::send(guest->stream.fd(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    Warn("refused a connection: the client has no secret and no certificate");
+  } else {
+    Warn("refused a connection: the peer is not a Cell client");
+  }
+  return Step::kClose;
+}
+
+// Goes a step further in the TLS handshake.
+TcpListener::Step TcpListener::Secure(size_t index) {
+  Guest* guest = guests_[index].get();
+  if (handshakes_left_-- <= 0) return Step::kWait;
+  const absl::StatusOr<bool> done = guest->stream.tls()->Handshake();
+  if (!done.ok()) {
+    Warn(fmt::format("refused a connection: {}", std::string(done.status().message())));
+    return Step::kClose;
+  }
+  if (!*done) {
+    return WatchFor(index, guest->stream.tls()->wants_write() ? EPOLLOUT : EPOLLIN) ? Step::kWait : Step::kClose;
+  }
+  guest->handshake = ServerHandshake::Proven(guest->stream.tls()->peer(), RandomNonce());
+  guest->phase = Guest::Phase::kGreeting;
+  return Step::kGoOn;
+}
+
+// Takes the handshake's messages as they come. Returns false to close.
 bool TcpListener::Greet(Guest* guest) {
   std::string answer;
   while (!guest->refused && guest->handshake.wants() > 0 && guest->in.size() >= guest->handshake.wants()) {
@@ -205,14 +274,14 @@ bool TcpListener::Greet(Guest* guest) {
       return false;
     }
   }
-  if (!SendSome(guest->socket.get(), &guest->out)) return false;
+  if (!guest->stream.Send(&guest->out)) return false;
   return !(guest->refused && guest->out.empty());
 }
 
 bool TcpListener::AnswerReads(Guest* guest) {
   for (int rounds = 0; rounds < kRoundsMax; ++rounds) {  // Serve others after that.
     FillAnswers(guest);
-    if (!SendSome(guest->socket.get(), &guest->out)) return false;
+    if (!guest->stream.Send(&guest->out)) return false;
     if (!guest->out.empty() || !guest->HasMore()) break;
   }
   guest->out.Shrink(kIdleBytesMax);
@@ -253,9 +322,14 @@ bool TcpListener::WatchAgain(size_t index) {
   Guest* guest = guests_[index].get();
   const bool writes = !guest->out.empty() || guest->HasMore();
   const uint32_t events = (writes || guest->refused ? 0u : uint32_t{EPOLLIN}) | (writes ? uint32_t{EPOLLOUT} : 0u);
+  return WatchFor(index, events);
+}
+
+bool TcpListener::WatchFor(size_t index, uint32_t events) {
+  Guest* guest = guests_[index].get();
   if (events == guest->watched) return true;
   guest->watched = events;
-  return Watch(epoll_.get(), EPOLL_CTL_MOD, guest->socket.get(), events, kFirstGuestTag + index);
+  return Watch(epoll_.get(), EPOLL_CTL_MOD, guest->stream.fd(), events, kFirstGuestTag + index);
 }
 
 void TcpListener::CloseSilentGuests() {

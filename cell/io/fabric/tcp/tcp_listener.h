@@ -6,10 +6,11 @@
 // A read is answered from the region pool, with whole 8-byte words, whatever the worker writes meanwhile. A read that
 // is not within a region gets kReadOutside and no bytes. Answers come in the order of the requests.
 //
-// The cost of strangers is bounded. Each takes a socket and about 100 bytes until it has greeted. There are at most
-// GreetingMax() at once (descriptors.h), fewer if descriptors run out; the oldest is disconnected first, and each after
-// the handshake's time. For a connection that has greeted to read, at most kOutBytesMax of answers are kept; until it
-// takes them its requests are not read.
+// The cost of strangers is bounded. Each takes a socket and about 300 bytes until it has sent something, and with TLS
+// then some tens of KB. There are at most GreetingMax() at once (descriptors.h), fewer if descriptors run out; the
+// oldest is disconnected first, and each after the handshake's time. Of the TLS handshakes, which take CPU time, only
+// kHandshakesAtOnce go a step further before reads are answered again. For a connection that has greeted to read, at
+// most kOutBytesMax of answers are kept; until it takes them its requests are not read.
 //
 // Thread-safety: only one other thread, the worker, may call the public functions.
 #pragma once
@@ -26,6 +27,8 @@
 #include "cell/base/clock.h"
 #include "cell/io/memory/region_pool.h"
 #include "cell/io/net/byte_queue.h"
+#include "cell/io/net/byte_stream.h"
+#include "cell/io/net/credentials.h"
 #include "cell/io/net/fd.h"
 #include "cell/io/net/handshake.h"
 #include "cell/io/net/limited_warnings.h"
@@ -50,9 +53,10 @@ inline constexpr uint32_t kReadOutside = 1;
 class TcpListener {
  public:
   static constexpr size_t kOutBytesMax = size_t{256} << 10;
+  static constexpr int kHandshakesAtOnce = 2;
 
   struct Options {
-    std::string secret;
+    std::shared_ptr<CredentialSource> credentials;
     size_t readers_max;
     int64_t handshake_ns;
   };
@@ -67,8 +71,13 @@ class TcpListener {
   const std::string& address() const { return address_; }
   // Returns a descriptor that is readable when TakeCallers has connections.
   int callers_fd() const { return callers_ready_.get(); }
+  struct Caller {
+    ByteStream stream;
+    Identity identity;
+    ByteQueue in;  // What has come of its first requests.
+  };
   // Returns greeted connections for calls.
-  std::vector<Fd> TakeCallers();
+  std::vector<Caller> TakeCallers();
 
  private:
   struct Guest;
@@ -79,10 +88,14 @@ class TcpListener {
   void Run();
   void Accept();
   void Serve(size_t index, uint32_t events);
+  enum class Step { kClose, kWait, kGoOn };
+  Step Begin(Guest* guest);
+  Step Secure(size_t index);
   bool Greet(Guest* guest);
   bool AnswerReads(Guest* guest);
   void FillAnswers(Guest* guest);
   bool WatchAgain(size_t index);
+  bool WatchFor(size_t index, uint32_t events);
   void CloseSilentGuests();
   bool CloseOldestSilent();
   void Close(size_t index);
@@ -95,7 +108,7 @@ class TcpListener {
   Fd listener_, epoll_, stop_, callers_ready_;
 
   std::mutex mutex_;
-  std::vector<Fd> callers_;
+  std::vector<Caller> callers_;
 
   // Used only by the thread.
   std::vector<std::byte> scratch_;
@@ -106,6 +119,7 @@ class TcpListener {
   size_t silent_ = 0;                                 // Number of these that are there and have not greeted.
   size_t readers_ = 0;
   uint64_t accepted_ = 0;
+  int handshakes_left_ = 0;      // In this turn.
   int64_t listen_again_ns_ = 0;  // If not 0, the listener pauses until then.
   LimitedWarnings warnings_;
   std::thread thread_;

@@ -1,4 +1,5 @@
 // Tests a tcp fabric against arbitrary peers at its port, and its clients against a server that does not answer.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -21,6 +22,7 @@
 #include "cell/io/net/descriptors.h"
 #include "cell/io/net/strangers.h"
 #include "cell/io/net/tcp_socket.h"
+#include "cell/io/net/test_credentials.h"
 
 namespace cell {
 namespace {
@@ -35,9 +37,10 @@ std::string Bytes(const T& value) {
 // Runs a server with strangers at its port. It must still serve after each test.
 class TcpStrangerTest : public ::testing::Test {
  protected:
-  void SetUp() override { StartServer({.huge_pages = false, .secret = kSecret}); }
+  void SetUp() override { StartServer({.huge_pages = false}); }
   void StartServer(const TcpFabricOptions& options) {
     StopServer();
+    credentials_ = options.credentials;
     server_ = std::make_unique<TcpFabric>(options);
     service_ = std::make_unique<EchoService>(server_.get());
     memory_ = *server_->CreateRegion(1, kRegionBytes);
@@ -62,7 +65,7 @@ class TcpStrangerTest : public ::testing::Test {
     StopServer();
   }
   void ExpectStillServing() {
-    TcpFabric client({.secret = kSecret});
+    TcpFabric client({.credentials = credentials_});
     const auto connection = ConnectTo(&client, server_->address());
     ASSERT_TRUE(connection.ok()) << connection.status();
     Waiter call, read;
@@ -110,7 +113,7 @@ class TcpStrangerTest : public ::testing::Test {
   }
   // Greets with the secret. Returns false if the server closes instead.
   static bool Greet(const Fd& socket, Purpose purpose) {
-    ClientHandshake handshake(kSecret, purpose, RandomNonce());
+    ClientHandshake handshake(nullptr, kTester, purpose, RandomNonce());
     std::string message = handshake.Hello();
     while (!handshake.done()) {
       if (!Send(socket, message)) return false;
@@ -133,6 +136,7 @@ class TcpStrangerTest : public ::testing::Test {
   }
 
   static constexpr uint64_t kRegionBytes = 1 << 20;
+  std::shared_ptr<CredentialSource> credentials_;
   std::unique_ptr<TcpFabric> server_;
   std::unique_ptr<EchoService> service_;
   RegionMemory* memory_ = nullptr;
@@ -148,36 +152,77 @@ TEST_F(TcpStrangerTest, GarbageInsteadOfAHandshake) {
 
 TEST_F(TcpStrangerTest, AnotherVersionIsToldOurs) {
   const Fd socket = Socket();
-  std::string hello = ClientHandshake("", Purpose::kCalls, RandomNonce()).Hello();
+  std::string hello = ClientHandshake(nullptr, kTester, Purpose::kCalls, RandomNonce()).Hello();
   hello[8] = 99;
   ASSERT_TRUE(Send(socket, hello));
-  const std::string challenge = Receive(socket, sizeof(ChallengeMessage));
-  ASSERT_EQ(challenge.size(), sizeof(ChallengeMessage));
+  const std::string challenge = Receive(socket, 4096);
+  ASSERT_GE(challenge.size(), sizeof(ChallengeMessage));
   EXPECT_EQ(Load<uint32_t>(AsBytes(challenge).data() + 8), kHandshakeVersion);
   EXPECT_TRUE(Closed(socket));
 }
 
 TEST_F(TcpStrangerTest, WithoutTheSecretNobodyComesIn) {
-  TcpFabric client({.secret = "another"});
-  const absl::Status status = ConnectTo(&client, server_->address()).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_NE(std::string(status.message()).find("secret"), std::string::npos) << status;
+  StartServer({.huge_pages = false, .credentials = CredentialsOf(kSecret)});
+  for (const auto& [credentials, hint] :
+       {std::pair(CredentialsOf("another"), "--secret-file"),
+        std::pair(std::shared_ptr<CredentialSource>(std::make_shared<FixedCredentials>()), "--secret-file")}) {
+    TcpFabric client({.credentials = credentials});
+    const absl::Status status = ConnectTo(&client, server_->address()).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+    EXPECT_NE(std::string(status.message()).find(hint), std::string::npos) << status;
+  }
   // These connections continue as if they had been accepted.
   for (const Purpose purpose : {Purpose::kCalls, Purpose::kReads}) {
     const Fd socket = Socket();
-    ASSERT_TRUE(Send(socket, ClientHandshake("another", purpose, RandomNonce()).Hello()));
-    ASSERT_EQ(Receive(socket, sizeof(ChallengeMessage)).size(), sizeof(ChallengeMessage));
-    ASSERT_TRUE(Send(socket, std::string(32, 'p') + Bytes(ReadRequest{0, Pointer(1, 0).raw(), 1024, 0})));
-    EXPECT_EQ(Receive(socket, 4096).size(), sizeof(WelcomeMessage));  // The refusal, and not a byte of the region.
+    ASSERT_TRUE(Send(socket, ClientHandshake(nullptr, kTester, purpose, RandomNonce()).Hello() + std::string(32, 'p') +
+                                 Bytes(ReadRequest{0, Pointer(1, 0).raw(), 1024, 0})));
+    EXPECT_EQ(Receive(socket, 4096), NeedsTlsAnswer());  // And not a byte of the region.
   }
   StopServer();
   EXPECT_EQ(server_->peers(), 0u);
   RunServer();
 }
 
+TEST_F(TcpStrangerTest, AClientWithASecretTrustsNoServerWithoutIt) {
+  TcpFabric client({.credentials = CredentialsOf(kSecret)});
+  const absl::Status status = ConnectTo(&client, server_->address()).status();
+  EXPECT_NE(std::string(status.message()).find("without a secret"), std::string::npos) << status;
+}
+
+// Bytes that look like TLS and are none, at every length, and a whole greeting of TLS that goes on with nonsense.
+TEST_F(TcpStrangerTest, NonsenseInsteadOfTls) {
+  StartServer({.huge_pages = false, .credentials = CredentialsOf(kSecret)});
+  Random random(5);
+  for (int i = 0; i < 300; ++i) {
+    const Fd socket = Socket();
+    std::string bytes = i % 3 == 0 ? "" : std::string("\x16\x03\x01\x02\x00\x01", 6);
+    for (uint64_t left = random.Below(600); left > 0; --left) bytes += static_cast<char>(random.Next());
+    (void)Send(socket, bytes);
+  }
+}
+
+// Each of these costs the server a key exchange. Reads of others go on between them.
+TEST_F(TcpStrangerTest, AFloodOfTlsHandshakesKeepsNobodyOut) {
+  StartServer({.huge_pages = false, .credentials = CredentialsOf(kSecret)});
+  TcpFabric friendly({.credentials = CredentialsOf(kSecret)});
+  const ConnectionId connection = *ConnectTo(&friendly, server_->address());
+  const std::shared_ptr<const TlsContext> tls = CredentialsOf("another")->Current(0)->tls;
+  for (int i = 0; i < 100; ++i) {
+    const Fd socket = Socket();
+    ASSERT_EQ(::fcntl(socket.get(), F_SETFL, O_NONBLOCK), 0);
+    const auto session = tls->Connect(tls, socket.get(), kTester);
+    (void)session->Handshake();
+    std::array<std::byte, 8> word;
+    Waiter read;
+    friendly.Read(connection, {{Pointer(1, 8), word.data(), 8}}, INT64_MAX, &read);
+    EXPECT_TRUE(read.Await(&friendly).ok());
+    EXPECT_EQ(Load<uint64_t>(word.data()), 8u);
+  }
+}
+
 TEST_F(TcpStrangerTest, TheHandshakeMayComeByteByByte) {
   const Fd socket = Socket();
-  ClientHandshake handshake(kSecret, Purpose::kReads, RandomNonce());
+  ClientHandshake handshake(nullptr, kTester, Purpose::kReads, RandomNonce());
   std::string message = handshake.Hello();
   while (!handshake.done()) {
     for (const char byte : message) ASSERT_TRUE(Send(socket, {&byte, 1}));
@@ -188,16 +233,17 @@ TEST_F(TcpStrangerTest, TheHandshakeMayComeByteByByte) {
 }
 
 TEST_F(TcpStrangerTest, WhoDoesNotGreetIsSentAway) {
-  StartServer({.huge_pages = false, .secret = kSecret, .handshake_ns = 50'000'000});
+  StartServer({.huge_pages = false, .handshake_ns = 50'000'000});
   const Fd silent = Socket(), halfway = Socket();
-  ASSERT_TRUE(Send(halfway, ClientHandshake("", Purpose::kCalls, RandomNonce()).Hello().substr(0, 20)));
+  ASSERT_TRUE(Send(halfway, ClientHandshake(nullptr, kTester, Purpose::kCalls, RandomNonce()).Hello().substr(0, 20)));
   EXPECT_TRUE(Closed(silent));
   EXPECT_TRUE(Closed(halfway));
 }
 
 TEST_F(TcpStrangerTest, AFloodOfSilentConnectionsKeepsNobodyOut) {
-  StartServer(
-      {.huge_pages = false, .secret = kSecret, .handshake_ns = 600'000'000'000});  // They must not end by a timeout.
+  StartServer({.huge_pages = false,
+               .credentials = CredentialsOf(kSecret),
+               .handshake_ns = 600'000'000'000});  // They must not end by a timeout.
   std::vector<Fd> flood;
   for (size_t i = 0; i < GreetingMax() + 100; ++i) flood.push_back(Socket());
   EXPECT_TRUE(Closed(flood.front()));  // The oldest are disconnected.
@@ -207,7 +253,7 @@ TEST_F(TcpStrangerTest, AFloodOfSilentConnectionsKeepsNobodyOut) {
 // There are few descriptors. However many silent connections there are, clients that greet get in, and by another
 // fabric, too.
 TEST_F(TcpStrangerTest, SilentOnesTakeAShareOfTheDescriptors) {
-  StartServer({.huge_pages = false, .secret = kSecret, .handshake_ns = 600'000'000'000});
+  StartServer({.huge_pages = false, .handshake_ns = 600'000'000'000});
   const FewDescriptors few(250);
   std::vector<Fd> flood;
   flood.reserve(110);
@@ -217,7 +263,7 @@ TEST_F(TcpStrangerTest, SilentOnesTakeAShareOfTheDescriptors) {
 }
 
 TEST_F(TcpStrangerTest, WithoutDescriptorsTheOldestSilentOnesLeave) {
-  StartServer({.huge_pages = false, .secret = kSecret, .handshake_ns = 600'000'000'000});
+  StartServer({.huge_pages = false, .handshake_ns = 600'000'000'000});
   std::vector<Fd> silent, greeted;
   for (int i = 0; i < 3; ++i) silent.push_back(Socket());
   greeted.push_back(Greeted(Purpose::kReads));  // All earlier connections have been accepted by now.
@@ -232,7 +278,7 @@ TEST_F(TcpStrangerTest, WithoutDescriptorsTheOldestSilentOnesLeave) {
 
 // A slot is free again when its connection has gone, and then goes to the next one.
 TEST_F(TcpStrangerTest, AsManyReadAsMay) {
-  StartServer({.huge_pages = false, .secret = kSecret, .peers_max = 2});
+  StartServer({.huge_pages = false, .peers_max = 2});
   for (int round = 0; round < 4; ++round) {
     const Fd first = Socket(), second = Socket(), third = Socket();
     EXPECT_TRUE(Greet(first, Purpose::kReads));
@@ -384,7 +430,7 @@ class MuteServer {
     while (!connected.done()) {
       client->Poll();
       if (Fd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_NONBLOCK)); socket.valid()) {
-        greeted_.emplace_back(std::move(socket), ServerHandshake(kSecret, RandomNonce()));
+        greeted_.emplace_back(std::move(socket), ServerHandshake(nullptr, RandomNonce()));
       }
       for (auto& [socket, handshake] : greeted_) {
         std::string message(handshake.wants(), 0), answer;
@@ -415,7 +461,7 @@ class MuteServer {
 // The server's reader is stopped, and so are all answers. The client must not wait forever.
 TEST(TcpFabric, AServerThatAnswersNoReadsIsGone) {
   MuteServer server;
-  TcpFabric client({.secret = kSecret, .read_timeout_ns = 20'000'000});
+  TcpFabric client({.read_timeout_ns = 20'000'000});
   const ConnectionId connection = server.Connect(&client);
   Waiter read;
   alignas(8) std::byte to[8];
@@ -426,7 +472,7 @@ TEST(TcpFabric, AServerThatAnswersNoReadsIsGone) {
 
 TEST(TcpFabric, AReadPastItsDeadlineEndsAndItsAnswerIsDropped) {
   MuteServer server;
-  TcpFabric client({.secret = kSecret});
+  TcpFabric client;
   const ConnectionId connection = server.Connect(&client);
   Waiter late, patient;
   uint64_t of_late[3] = {77, 77, 77}, of_patient = 0;
@@ -453,7 +499,7 @@ TEST(TcpFabric, AReadPastItsDeadlineEndsAndItsAnswerIsDropped) {
 TEST(TcpFabric, ADeadlineCountsWhenAnEarlierOneHasPassed) {
   MuteServer server;
   const Fd silent = *ListenTcp("127.0.0.1:0");
-  TcpFabric client({.secret = kSecret});
+  TcpFabric client;
   const ConnectionId connection = server.Connect(&client);
   alignas(8) std::byte to[8];
   const ReadPart part{Pointer(1, 0), to, 8};
@@ -475,7 +521,7 @@ TEST(TcpFabric, ADeadlineCountsWhenAnEarlierOneHasPassed) {
 // The server cannot have served a call that never left this process.
 TEST(TcpFabric, ACallThatWasNotSentBeforeTheConnectionBrokeIsUnavailable) {
   MuteServer server;
-  TcpFabric client({.secret = kSecret});
+  TcpFabric client;
   const ConnectionId connection = server.Connect(&client);
   Waiter sent, not_sent;
   client.Call(connection, AsBytes("call"), {}, kReplyBytesMin, INT64_MAX, &sent);

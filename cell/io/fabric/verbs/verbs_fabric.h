@@ -25,6 +25,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "cell/io/fabric/polling_fabric.h"
+#include "cell/io/net/credentials.h"
 #include "cell/io/net/fd.h"
 #include "cell/io/net/limited_warnings.h"
 
@@ -35,7 +36,7 @@ namespace cell {
 struct VerbsFabricOptions {
   Polling polling = Polling::kAdaptive;
   bool huge_pages = true;
-  std::string secret = {};
+  std::shared_ptr<CredentialSource> credentials = std::make_shared<FixedCredentials>();
   size_t peers_max = 1024;
   int64_t handshake_ns = 5'000'000'000;     // A peer that has not greeted by then is disconnected.
   int64_t read_timeout_ns = 5'000'000'000;  // A server that does not say for this time where a region is counts as

@@ -118,7 +118,8 @@ ConnectionId VerbsFabric::Connect(const std::string& address, int64_t deadline_n
   Link* link = (links_[id] = std::make_unique<Link>(id, /*accepted=*/false)).get();
   link->client.emplace(address, deadline_ns, completion);
   NoteDeadline(deadline_ns);
-  link->client_handshake.emplace(options_.secret, Purpose::kVerbs, RandomNonce());
+  link->client_handshake.emplace(options_.credentials->Current(NowNs())->keys.get(), self(), Purpose::kVerbs,
+                                 RandomNonce());
   ++unfinished_;
   const auto begin = [&]() -> absl::Status {
     ASSIGN_OR_RETURN(const std::vector<SocketAddress> to, ResolveAddress(address));
@@ -280,7 +281,8 @@ void VerbsFabric::AcceptLink(const CmEvent& event) {
   event.id->context = reinterpret_cast<void*>(static_cast<uintptr_t>(id));
   link->since_ns = NowNs();
   link->state = Link::State::kConnecting;
-  link->server_handshake.emplace(options_.secret, RandomNonce(), std::vector<Purpose>{Purpose::kVerbs});
+  link->server_handshake.emplace(options_.credentials->Current(NowNs())->keys, RandomNonce(),
+                                 std::vector<Purpose>{Purpose::kVerbs});
   if (const absl::Status status = Accept(link, event); !status.ok()) {
     warnings_.Warn(NowNs(), "refused a connection: {}", std::string(status.message()));
     (void)::rdma_reject(event.id, nullptr, 0);

@@ -70,7 +70,8 @@ size_t VerbsFabric::ServeCalls() {
     if (link->state != Link::State::kUp || link->calls_in.empty()) continue;
     const Link::QueuedCall call = link->calls_in.front();
     link->calls_in.pop_front();
-    calls_.push_back({link->id, call.id, ConstBytes(link->in.data(), call.bytes), call.reply_bytes_max});
+    calls_.push_back({link->id, &link->server_handshake->peer(), call.id, ConstBytes(link->in.data(), call.bytes),
+                      call.reply_bytes_max});
     link->in.Consume(call.bytes);
     link->promised += call.reply_bytes_max;
     link->window.Freed(1);

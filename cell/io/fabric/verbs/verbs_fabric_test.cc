@@ -13,6 +13,7 @@
 #include "cell/io/fabric/verbs/verbs_domain.h"
 #include "cell/io/fabric/verbs/verbs_link.h"
 #include "cell/io/net/tcp_socket.h"
+#include "cell/io/net/test_credentials.h"
 
 namespace cell {
 namespace {
@@ -50,8 +51,10 @@ INSTANTIATE_TEST_SUITE_P(VerbsAdaptive, FabricConformance, ::testing::Values(Mak
                            return std::make_unique<VerbsHarness>(VerbsFabricOptions{.huge_pages = false});
                          })));
 INSTANTIATE_TEST_SUITE_P(VerbsBusy, FabricConformance, ::testing::Values(MakeHarness([] {
-                           return std::make_unique<VerbsHarness>(VerbsFabricOptions{
-                               .polling = Polling::kBusy, .huge_pages = false, .secret = "a secret of this test"});
+                           return std::make_unique<VerbsHarness>(
+                               VerbsFabricOptions{.polling = Polling::kBusy,
+                                                  .huge_pages = false,
+                                                  .credentials = CredentialsOf("a secret of this test")});
                          })));
 
 TEST(VerbsObjects, PeersMayReadAndNothingElse) {
@@ -96,7 +99,7 @@ class VerbsTest : public ::testing::Test {
   void SetUp() override {
     if (Host().empty()) GTEST_SKIP() << "no RDMA device";
     address_ = HostPort();
-    Start({.huge_pages = false, .secret = "a secret of this test"});
+    Start({.huge_pages = false, .credentials = CredentialsOf("a secret of this test")});
   }
   void Start(const VerbsFabricOptions& options) {
     server_ = std::make_unique<VerbsFabric>(options);
@@ -112,7 +115,7 @@ class VerbsTest : public ::testing::Test {
     threads_.Stop(server_.get());
   }
   void ExpectStillServing() {
-    VerbsFabric client({.secret = "a secret of this test"});
+    VerbsFabric client({.credentials = CredentialsOf("a secret of this test")});
     const auto connection = ConnectTo(&client, address_);
     ASSERT_TRUE(connection.ok()) << connection.status();
     Waiter call, read;
@@ -218,7 +221,7 @@ class RawPeer {
     return {};
   }
   void Greet(const std::string& secret) {
-    ClientHandshake handshake(secret, Purpose::kVerbs, RandomNonce());
+    ClientHandshake handshake(KeysOf(secret).get(), kTester, Purpose::kVerbs, RandomNonce());
     std::string message = handshake.Hello();
     while (!handshake.done()) {
       ASSERT_EQ(Send({MessageType::kHandshake, 0, 0, static_cast<uint32_t>(message.size()), 0, 0, 0}, message),
@@ -286,7 +289,7 @@ TEST_F(VerbsTest, WhoHasNotGreetedReadsNothing) {
 }
 
 TEST_F(VerbsTest, WithoutTheSecretNobodyComesIn) {
-  VerbsFabric client({.secret = "another"});
+  VerbsFabric client({.credentials = CredentialsOf("another")});
   const absl::Status status = ConnectTo(&client, address_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_NE(std::string(status.message()).find("secret"), std::string::npos) << status;
@@ -344,7 +347,7 @@ TEST_F(VerbsTest, WhoDoesNotGreetIsSentAway) {
   threads_.Stop(server_.get());
   server_.reset();
   address_ = HostPort();
-  Start({.huge_pages = false, .secret = "a secret of this test", .handshake_ns = 50'000'000});
+  Start({.huge_pages = false, .credentials = CredentialsOf("a secret of this test"), .handshake_ns = 50'000'000});
   RawPeer silent(address_);
   EXPECT_TRUE(silent.Receive().empty());
 }
@@ -354,7 +357,7 @@ TEST_F(VerbsTest, AFloodOfSilentConnectionsKeepsNobodyOut) {
   server_.reset();
   address_ = HostPort();
   // They must not end by a timeout.
-  Start({.huge_pages = false, .secret = "a secret of this test", .handshake_ns = 600'000'000'000});
+  Start({.huge_pages = false, .credentials = CredentialsOf("a secret of this test"), .handshake_ns = 600'000'000'000});
   std::vector<std::unique_ptr<RawPeer>> flood;
   flood.reserve(280);
   for (int i = 0; i < 280; ++i) flood.push_back(std::make_unique<RawPeer>(address_));
@@ -364,7 +367,7 @@ TEST_F(VerbsTest, AFloodOfSilentConnectionsKeepsNobodyOut) {
 
 TEST_F(VerbsTest, ConnectionsThatBreakLeaveNoQueuePairBehind) {
   for (int i = 0; i < 30; ++i) {
-    VerbsFabric client({.secret = "a secret of this test"});
+    VerbsFabric client({.credentials = CredentialsOf("a secret of this test")});
     const auto connection = ConnectTo(&client, address_);
     ASSERT_TRUE(connection.ok()) << connection.status();
     Waiter call, read;
@@ -398,7 +401,7 @@ TEST_F(VerbsTest, ADeviceThatIsFullSaysSoAndServesTheOthers) {
   server_.reset();
   address_ = HostPort();
   constexpr size_t kPeersMax = 350;
-  Start({.huge_pages = false, .secret = "a secret of this test", .peers_max = kPeersMax});
+  Start({.huge_pages = false, .credentials = CredentialsOf("a secret of this test"), .peers_max = kPeersMax});
   struct Connected {
     Fabric* client;
     ConnectionId id;
@@ -408,7 +411,8 @@ TEST_F(VerbsTest, ADeviceThatIsFullSaysSoAndServesTheOthers) {
   absl::Status refused;
   while (refused.ok() && connected.size() <= kPeersMax) {
     if (connected.size() % 100 == 0) {
-      clients.push_back(std::make_unique<VerbsFabric>(VerbsFabricOptions{.secret = "a secret of this test"}));
+      clients.push_back(
+          std::make_unique<VerbsFabric>(VerbsFabricOptions{.credentials = CredentialsOf("a secret of this test")}));
     }
     const auto connection = ConnectTo(clients.back().get(), address_);
     refused = connection.status();
@@ -432,7 +436,7 @@ TEST_F(VerbsTest, ADeviceThatIsFullSaysSoAndServesTheOthers) {
 }
 
 TEST_F(VerbsTest, TheSmallerMtuIsTaken) {
-  VerbsFabric client({.secret = "a secret of this test", .mtu_bytes = 256});
+  VerbsFabric client({.credentials = CredentialsOf("a secret of this test"), .mtu_bytes = 256});
   const auto connection = ConnectTo(&client, address_);
   ASSERT_TRUE(connection.ok()) << connection.status();
   const std::string text(30'000, 'm');
@@ -443,7 +447,7 @@ TEST_F(VerbsTest, TheSmallerMtuIsTaken) {
 }
 
 TEST_F(VerbsTest, ADeviceThatIsNotThereIsNamed) {
-  VerbsFabric client({.secret = "a secret of this test", .device = "mlx5_77"});
+  VerbsFabric client({.credentials = CredentialsOf("a secret of this test"), .device = "mlx5_77"});
   const absl::Status status = ConnectTo(&client, address_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_NE(std::string(status.message()).find("mlx5_77"), std::string::npos) << status;

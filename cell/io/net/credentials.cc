@@ -1,0 +1,130 @@
+#include "cell/io/net/credentials.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <utility>
+
+#include "cell/base/status_macros.h"
+#include "cell/io/net/fd.h"
+#include "fmt/format.h"
+#include "spdlog/spdlog.h"
+
+namespace cell {
+namespace {
+
+constexpr size_t kFileBytesMax = size_t{256} << 10;
+constexpr int64_t kLookEveryNs = 1'000'000'000;
+
+// Returns what changes when the file is replaced or written.
+std::string VersionOf(const std::string& path) {
+  struct stat info {};
+  if (path.empty() || ::stat(path.c_str(), &info) != 0) return path + " -;";
+  return fmt::format("{} {} {} {}.{};", path, info.st_ino, info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec);
+}
+
+std::string VersionsOf(const CredentialFiles::Paths& paths) {
+  return VersionOf(paths.secret) + VersionOf(paths.authority) + VersionOf(paths.certificate) + VersionOf(paths.key);
+}
+
+absl::StatusOr<std::string> ReadSmallFile(const std::string& path, bool is_private) {
+  struct stat info {};
+  std::ifstream file(path, std::ios::binary);
+  if (!file || ::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) {
+    return absl::InvalidArgumentError(fmt::format("cannot read {}", path));
+  }
+  if (is_private && (info.st_mode & (S_IRWXO | S_IWGRP)) != 0) {
+    return absl::InvalidArgumentError(
+        fmt::format("{} can be read or changed by other users: chmod 600 {}", path, path));
+  }
+  std::string text(kFileBytesMax + 1, 0);
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (text.size() > kFileBytesMax) {
+    return absl::InvalidArgumentError(fmt::format("{} is larger than {} bytes", path, kFileBytesMax));
+  }
+  return text;
+}
+
+absl::StatusOr<Credentials> Read(const CredentialFiles::Paths& paths) {
+  Credentials credentials;
+  if (!paths.secret.empty()) {
+    ASSIGN_OR_RETURN(Keyring keys, ReadSecretFile(paths.secret));
+    credentials.keys = std::make_shared<const Keyring>(std::move(keys));
+  }
+  TlsCertificate certificate;
+  const int given = !paths.authority.empty() + !paths.certificate.empty() + !paths.key.empty();
+  if (given != 0 && given != 3) {
+    return absl::InvalidArgumentError("--tls-certificate, --tls-key and --tls-authority are needed together");
+  }
+  if (given == 3) {
+    ASSIGN_OR_RETURN(certificate.authority, ReadSmallFile(paths.authority, /*is_private=*/false));
+    ASSIGN_OR_RETURN(certificate.certificate, ReadSmallFile(paths.certificate, /*is_private=*/false));
+    ASSIGN_OR_RETURN(certificate.key, ReadSmallFile(paths.key, /*is_private=*/true));
+  }
+  if (given == 0 && credentials.keys->empty()) return credentials;
+  ASSIGN_OR_RETURN(credentials.tls, TlsContext::Make(credentials.keys, certificate));
+  return credentials;
+}
+
+}  // namespace
+
+absl::StatusOr<Keyring> ReadSecretFile(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, /*is_private=*/true));
+  absl::StatusOr<Keyring> keys = Keyring::Parse(text);
+  if (keys.ok()) return keys;
+  return absl::InvalidArgumentError(
+      fmt::format("the secret file {} is not valid: {}", path, std::string(keys.status().message())));
+}
+
+absl::Status WriteSecretFile(const std::string& path, const Keyring& keys, bool replaces) {
+  std::string text;
+  for (const Secret& secret : keys.secrets()) text += ToLine(secret);
+  const std::string written = replaces ? path + ".new" : path;
+  if (replaces) ::unlink(written.c_str());
+  const Fd file(::open(written.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!file.valid() && errno == EEXIST) {
+    return absl::AlreadyExistsError(fmt::format("{} exists already, and was left as it is", written));
+  }
+  const auto failed = [&] {
+    absl::Status status = ErrnoError(absl::StatusCode::kUnavailable, fmt::format("cannot write {}", written));
+    if (file.valid()) ::unlink(written.c_str());
+    return status;
+  };
+  if (!file.valid()) return failed();
+  if (::write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) || ::fsync(file.get()) != 0 ||
+      (replaces && ::rename(written.c_str(), path.c_str()) != 0)) {
+    return failed();
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<CredentialFiles>> CredentialFiles::Open(Paths paths) {
+  std::shared_ptr<CredentialFiles> made(new CredentialFiles(std::move(paths)));
+  made->seen_ = VersionsOf(made->paths_);
+  ASSIGN_OR_RETURN(Credentials credentials, Read(made->paths_));
+  made->credentials_ = std::make_shared<const Credentials>(std::move(credentials));
+  return made;
+}
+
+std::shared_ptr<const Credentials> CredentialFiles::Current(int64_t now_ns) {
+  const std::lock_guard lock(mutex_);
+  if (looked_ns_ != INT64_MIN && now_ns - looked_ns_ < kLookEveryNs) return credentials_;
+  looked_ns_ = now_ns;
+  std::string seen = VersionsOf(paths_);
+  if (seen == seen_) return credentials_;
+  seen_ = std::move(seen);
+  absl::StatusOr<Credentials> credentials = Read(paths_);
+  if (credentials.ok()) {
+    credentials_ = std::make_shared<const Credentials>(*std::move(credentials));
+    spdlog::info("new credentials are in use: their files have changed");
+  } else {
+    spdlog::warn("the earlier credentials stay in use: {}", std::string(credentials.status().message()));
+  }
+  return credentials_;
+}
+
+}  // namespace cell

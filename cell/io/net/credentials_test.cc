@@ -1,0 +1,93 @@
+#include "cell/io/net/credentials.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+
+#include "cell/io/net/test_credentials.h"
+
+namespace cell {
+namespace {
+
+constexpr int64_t kSecond = 1'000'000'000;
+
+class CredentialFilesTest : public ::testing::Test {
+ protected:
+  void TearDown() override { ::unlink(path_.c_str()); }
+  void Write(const std::string& text, mode_t mode = 0600) {
+    std::ofstream(path_ + ".new") << text;
+    ASSERT_EQ(::chmod((path_ + ".new").c_str(), mode), 0);
+    ASSERT_EQ(::rename((path_ + ".new").c_str(), path_.c_str()), 0);
+  }
+  const std::string path_ = ::testing::TempDir() + "/secret-" + std::to_string(::getpid());
+};
+
+TEST_F(CredentialFilesTest, RefusesWhatOthersCanReadOrChange) {
+  for (const mode_t mode : {0644, 0604, 0602, 0620}) {
+    Write(ToLine(SecretOfText("a")), mode);
+    const absl::Status status = CredentialFiles::Open({path_}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(std::string(status.message()).find("chmod 600"), std::string::npos) << status;
+  }
+  Write(ToLine(SecretOfText("a")));
+  EXPECT_EQ((*CredentialFiles::Open({path_}))->Current(0)->keys->Cluster(), SecretOfText("a"));
+}
+
+TEST_F(CredentialFilesTest, RefusesWhatIsNoSecretFile) {
+  for (const std::string& text : {std::string(), std::string("short"), std::string(300'000, '#')}) {
+    Write(text);
+    EXPECT_EQ(CredentialFiles::Open({path_}).status().code(), absl::StatusCode::kInvalidArgument);
+  }
+  EXPECT_EQ(CredentialFiles::Open({path_ + "-that-is-not-there"}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(CredentialFiles::Open({::testing::TempDir()}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(CredentialFilesTest, WithoutAFileThereIsNoSecret) {
+  EXPECT_TRUE((*CredentialFiles::Open({}))->Current(0)->keys->empty());
+}
+
+TEST_F(CredentialFilesTest, ANewSecretIsUsedWithinASecond) {
+  Write(ToLine(SecretOfText("a")));
+  const std::shared_ptr<CredentialFiles> files = *CredentialFiles::Open({path_});
+  EXPECT_EQ(files->Current(0)->keys->Cluster(), SecretOfText("a"));
+  Write(ToLine(SecretOfText("b")) + ToLine(SecretOfText("a")));
+  EXPECT_EQ(files->Current(kSecond - 1)->keys->Cluster(), SecretOfText("a"));
+  EXPECT_EQ(files->Current(kSecond)->keys->Cluster(), SecretOfText("b"));
+}
+
+TEST_F(CredentialFilesTest, WhatIsNotValidReplacesNothing) {
+  Write(ToLine(SecretOfText("a")));
+  const std::shared_ptr<CredentialFiles> files = *CredentialFiles::Open({path_});
+  Write("half a li");
+  EXPECT_EQ(files->Current(2 * kSecond)->keys->Cluster(), SecretOfText("a"));
+  ::unlink(path_.c_str());
+  EXPECT_EQ(files->Current(4 * kSecond)->keys->Cluster(), SecretOfText("a"));
+  Write(ToLine(SecretOfText("c")));
+  EXPECT_EQ(files->Current(6 * kSecond)->keys->Cluster(), SecretOfText("c"));
+}
+
+TEST_F(CredentialFilesTest, IsWrittenForThisUserAloneAndReplacesNothingUnasked) {
+  const Keyring first({SecretOfText("a")}), second({SecretOfText("b"), SecretOfText("a")});
+  ASSERT_TRUE(WriteSecretFile(path_, first, /*replaces=*/false).ok());
+  struct stat info;
+  ASSERT_EQ(::stat(path_.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777u, 0600u);
+  EXPECT_EQ(WriteSecretFile(path_, second, /*replaces=*/false).code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(ReadSecretFile(path_)->secrets(), first.secrets());
+  ASSERT_TRUE(WriteSecretFile(path_, second, /*replaces=*/true).ok());
+  EXPECT_EQ(ReadSecretFile(path_)->secrets(), second.secrets());
+}
+
+TEST_F(CredentialFilesTest, IsNotWrittenThroughASymbolicLink) {
+  const std::string elsewhere = path_ + "-elsewhere";
+  ASSERT_EQ(::symlink(elsewhere.c_str(), path_.c_str()), 0);
+  EXPECT_EQ(WriteSecretFile(path_, Keyring({SecretOfText("a")}), /*replaces=*/false).code(),
+            absl::StatusCode::kAlreadyExists);
+  EXPECT_NE(::access(elsewhere.c_str(), F_OK), 0);
+}
+
+}  // namespace
+}  // namespace cell
