@@ -8,6 +8,7 @@
 
 #include "cell/client/client.h"
 #include "cell/control/control_client.h"
+#include "cell/control/tls_files.h"
 #include "nlohmann/json.hpp"
 #include "tools/hash_layout_flag.h"
 
@@ -17,7 +18,7 @@ constexpr int kDone = 0, kAbsent = 1, kError = 2;
 
 struct CtlFlags {
   ClientOptions client;
-  ControlTls tls;
+  TlsFiles tls;
   uint32_t region = 0;
   std::string server;
   std::string level;

@@ -3,6 +3,7 @@
 
 #include "CLI/CLI.hpp"
 #include "cell/client/client.h"
+#include "cell/cmd/zookeeper_digest.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
 
@@ -16,9 +17,7 @@ inline void AddClientFlags(CLI::App* app, ClientOptions* options) {
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error"}));
   app->add_option("--cluster", options->cluster, "Cluster: its directory, or zk://HOST:PORT[,HOST:PORT...]/NAME")
       ->envname("CELL_CLUSTER");
-  app->add_option("--zookeeper-digest", options->zookeeper_digest,
-                  "ZooKeeper credentials, USER:PASSWORD, if the cluster's znodes need them")
-      ->envname("CELL_ZOOKEEPER_DIGEST");
+  AddZooKeeperDigest(app, &options->zookeeper_digest);
   app->add_option("--fabric", options->fabric,
                   "How to reach servers. auto: shm on the same machine, otherwise verbs if possible, otherwise tcp")
       ->check(CLI::IsMember({"auto", "shm", "tcp", "verbs"}))
