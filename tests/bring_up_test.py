@@ -386,7 +386,7 @@ class BringUp(unittest.TestCase):
     def test_a_server_of_a_zookeepers_cluster_makes_its_directory(self):
         directory = self.directory / "run" / "cell"
         process = subprocess.Popen([cluster.binary("cell/cmd/cell_server"), "--cluster", "zk://127.0.0.1:1/none", "--dir", str(directory),
-                                    "--name", "server-9"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                                    "--name", "server-9", "--insecure"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.processes.append(process)
         while not (directory / "server-9.lock").exists():
             self.assertIsNone(process.poll())

@@ -262,7 +262,7 @@ class Cellctl(CellctlCase):
 
     def test_a_server_refuses_flags_before_it_begins(self):
         directory = Path(self.temporary.name) / "none"
-        server = [cluster.binary("cell/cmd/cell_server"), "--dir", str(directory), "--cluster", "zk://127.0.0.1:1/none"]
+        server = [cluster.binary("cell/cmd/cell_server"), "--dir", str(directory), "--cluster", "zk://127.0.0.1:1/none", "--insecure"]
         for flags, message in ((["--inline-max", "-1"], "--inline-max: -1 is not a whole number from 0 to 986"),
                                (["--node-bytes", "512", "--inline-max", "91"],
                                 "--inline-max 91 is too large: nodes of 512 bytes hold pairs of up to 90 bytes, key and value together"),

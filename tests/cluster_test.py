@@ -268,17 +268,18 @@ class Cluster(unittest.TestCase):
             subprocess.run(["openssl", *arguments], cwd=self.temporary.name, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
         openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=authority", "-keyout", "ca.key", "-out", "ca.pem", "-days", "2")
-        for name in ("server", "client"):
-            openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-keyout", f"{name}.key", "-out", f"{name}.csr")
-            (Path(self.temporary.name) / "san").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
+        for name, names in (("server", "DNS:localhost,IP:127.0.0.1"), ("client", "URI:cell://operator/alice")):
+            openssl("req", "-newkey", "rsa:2048", "-nodes", "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.csr")
+            (Path(self.temporary.name) / "san").write_text(f"subjectAltName={names}\n")
             openssl("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-out", f"{name}.pem",
                     "-days", "2", "-extfile", "san")
         at = self.temporary.name
-        self.up(servers=1, server_flags=["--tls-certificate", f"{at}/server.pem", "--tls-key", f"{at}/server.key", "--tls-authority", f"{at}/ca.pem"])
+        self.up(servers=1, server_flags=["--control", "127.0.0.1:0", "--tls-certificate", f"{at}/server.pem", "--tls-key", f"{at}/server.key",
+                                         "--tls-authority", f"{at}/ca.pem"])
         authority = ["--tls-authority", f"{at}/ca.pem"]
         self.assertIn("server-0", self.done(*authority, "--tls-certificate", f"{at}/client.pem", "--tls-key", f"{at}/client.key", "regions"))
-        self.assertEqual(self.ctl(*authority, "regions").returncode, 2)  # Without a certificate of its own.
-        self.assertEqual(self.ctl("regions").returncode, 2)              # Without TLS.
+        self.refused("mutual TLS needs all three", *authority, "regions")
+        self.assertIn("server-0", self.done("regions"))  # By the Unix socket.
 
 
 if __name__ == "__main__":

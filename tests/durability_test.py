@@ -46,7 +46,8 @@ class Durable(unittest.TestCase):
 
     def ctl(self, *arguments, **options):
         return subprocess.run([cluster.binary("tools/cellctl"), "--cluster", cluster_directory.address_of(self.directory), *arguments],
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False, text=True, timeout=90, **options)
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False, text=True, timeout=90,
+                              env=cluster.environment(self.directory), **options)
 
     def done(self, *arguments, **options):
         result = self.ctl(*arguments, **options)

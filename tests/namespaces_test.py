@@ -30,6 +30,9 @@ class Namespaces(unittest.TestCase):
         self.cluster = f"zk://{zookeeper}/cell"
         self.secret = self.directory / "secret"
         subprocess.run([cluster.binary("tools/cellctl"), "secret", "new", str(self.secret)], check=True, timeout=30)
+        self.digest = self.directory / "digest"
+        self.digest.write_text("cell:a password of this cluster\n")
+        self.digest.chmod(0o600)
         self.start("one")
         self.start("two")
         self.wait_for_servers(2)
@@ -43,15 +46,15 @@ class Namespaces(unittest.TestCase):
         directory = self.directory / host
         directory.mkdir()
         command = [*self.network.on(host), cluster.binary("cell/cmd/cell_server"), "--dir", str(directory), "--name", host,
-                   "--cluster", self.cluster, "--fabric", "auto", "--listen", f"{self.addresses[host]}:7000", "--control",
-                   f"{self.addresses[host]}:7100", "--secret-file", str(self.secret), *SMALL, *flags]
+                   "--cluster", self.cluster, "--fabric", "auto", "--listen", f"{self.addresses[host]}:7000",
+                   "--zookeeper-digest-file", str(self.digest), "--secret-file", str(self.secret), *SMALL, *flags]
         with open(directory / "log", "wb") as log:
             self.processes.append(subprocess.Popen(command, stdout=log, stderr=log))
 
     def run_tool(self, tool, *arguments, **options):
         # tcp: for the shm fabric these hosts are one machine, which they are.
         return subprocess.run([*self.network.on("client"), cluster.binary(tool), "--cluster", self.cluster, "--fabric", "tcp",
-                               "--secret-file", str(self.secret), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               "--secret-file", str(self.secret), "--zookeeper-digest-file", str(self.digest), *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                               check=False, timeout=90, **options)
 
     def ctl(self, *arguments, **options):
@@ -108,7 +111,7 @@ class Namespaces(unittest.TestCase):
         records = self.load(40_000)
         log = (self.directory / "two" / "log").read_text()
         self.assertIn("serves at tcp://10.77.0.2:7000,shm://", log)
-        self.assertNotIn("no --secret-file", log)
+        self.assertNotIn("--insecure", log)
         expected = "".join(f"{key}\t{value}\n" for key, value in sorted(records.items()))
         for path in ("server", "client", "hybrid"):
             self.assertEqual(self.done("--path", path, "scan"), expected)

@@ -277,11 +277,6 @@ int Main(int argc, char** argv) {
       "Inspect and administer a Cell cluster, and read and write its data. Without a command, start a prompt.\n"
       "Exit status: 0 found or done, 1 key absent, 2 error (one line on standard error)."};
   AddClientFlags(&app, &flags.client);
-  app.add_option("--tls-authority", flags.tls.authority,
-                 "PEM file with the authority that signed the control planes' certificates");
-  app.add_option("--tls-certificate", flags.tls.certificate,
-                 "PEM file with this client's certificate, if the control planes require one");
-  app.add_option("--tls-key", flags.tls.key, "PEM file with the key of --tls-certificate");
   app.add_option("--path", flags.path, "Search path: by the server's CPU, by one-sided reads of the client, or hybrid")
       ->check(CLI::IsMember({"server", "client", "hybrid"}))
       ->capture_default_str();

@@ -17,7 +17,6 @@ constexpr int kDone = 0, kAbsent = 1, kError = 2;
 
 struct CtlFlags {
   ClientOptions client;
-  ControlTls tls;
   uint32_t region = 0;
   std::string server;
   std::string level;

@@ -14,6 +14,7 @@
 #include "cell/base/json.h"
 #include "cell/base/status_macros.h"
 #include "fmt/format.h"
+#include "cell/control/tls_files.h"
 #include "tools/cellctl_commands.h"
 #include "tools/progress.h"
 
@@ -22,7 +23,8 @@ namespace cell {
 absl::StatusOr<std::unique_ptr<ControlClient>> OpenControl(const Client::ServerInfo& server, const CtlFlags& flags) {
   std::optional<std::chrono::nanoseconds> timeout;
   if (flags.timeout_given) timeout = std::chrono::nanoseconds(static_cast<int64_t>(flags.timeout * 1e9));
-  return ControlClient::Open(server.name, server.control, flags.tls, timeout);
+  const TlsFiles tls{flags.client.tls_authority, flags.client.tls_certificate, flags.client.tls_key};
+  return ControlClient::Open(server.name, server.control, tls, timeout);
 }
 
 namespace {

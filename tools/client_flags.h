@@ -3,6 +3,7 @@
 
 #include "CLI/CLI.hpp"
 #include "cell/client/client.h"
+#include "cell/cmd/zookeeper_digest.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
 
@@ -16,9 +17,7 @@ inline void AddClientFlags(CLI::App* app, ClientOptions* options) {
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error"}));
   app->add_option("--cluster", options->cluster, "Cluster: its directory, or zk://HOST:PORT[,HOST:PORT...]/NAME")
       ->envname("CELL_CLUSTER");
-  app->add_option("--zookeeper-digest", options->zookeeper_digest,
-                  "ZooKeeper credentials, USER:PASSWORD, if the cluster's znodes need them")
-      ->envname("CELL_ZOOKEEPER_DIGEST");
+  AddZooKeeperDigest(app, &options->zookeeper_digest);
   app->add_option("--fabric", options->fabric,
                   "How to reach servers. auto: shm on the same machine, otherwise verbs if possible, otherwise tcp")
       ->check(CLI::IsMember({"auto", "shm", "tcp", "verbs"}))
@@ -30,6 +29,11 @@ inline void AddClientFlags(CLI::App* app, ClientOptions* options) {
   app->add_option("--secret-file", options->secret_file,
                   "File with the secret by which this client proves who it is (cellctl secret), if the cluster has one")
       ->envname("CELL_SECRET_FILE");
+  app->add_option("--tls-authority", options->tls_authority,
+                  "PEM file with the authority that signs the cluster's certificates, for servers that are reached by TCP");
+  app->add_option("--tls-certificate", options->tls_certificate,
+                  "PEM file with this client's certificate, whose URI is cell://client/NAME or cell://operator/NAME");
+  app->add_option("--tls-key", options->tls_key, "PEM file with the key of --tls-certificate");
   app->add_option("--rdma-device", options->rdma_device,
                   "RDMA device for verbs, NAME or NAME:PORT; by default the route to the server decides");
   app->add_option("--rdma-gid-index", options->rdma_gid_index,

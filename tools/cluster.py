@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import secrets
 import subprocess
 import time
 from pathlib import Path
@@ -26,6 +27,12 @@ def parse_bytes(text):
 
 # Files that say how a cluster is brought up.
 SETTINGS = ("up.json", "cluster.json", "durable.json", "address")
+
+# ZooKeeper's credentials for a cluster: one line USER:PASSWORD, which only this user can read.
+DIGEST = "zookeeper-digest"
+
+# The cluster's secret, if `up` has made it.
+SECRET = "secret"
 
 # If set, a directory whose cell_server and cellctl are used instead of those that were built along with this one.
 PROGRAMS = None
@@ -73,6 +80,33 @@ def settle(directory, given):
     return settings, False
 
 
+def environment(directory):
+    """Returns the environment for programs that use the cluster: with its ZooKeeper credentials, if it has any of its own."""
+    variables = dict(os.environ)
+    if (directory / DIGEST).exists():
+        variables.pop("CELL_ZOOKEEPER_DIGEST", None)
+        variables["CELL_ZOOKEEPER_DIGEST_FILE"] = str(directory / DIGEST)
+    if (directory / SECRET).exists():
+        variables["CELL_SECRET_FILE"] = str(directory / SECRET)
+    return variables
+
+
+def make_digest(directory):
+    """Makes credentials for ZooKeeper, unless the user has given some."""
+    if os.environ.get("CELL_ZOOKEEPER_DIGEST") or os.environ.get("CELL_ZOOKEEPER_DIGEST_FILE") or (directory / DIGEST).exists():
+        return
+    with open(os.open(directory / DIGEST, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+        file.write(f"cell:{secrets.token_urlsafe(24)}\n")
+
+
+def make_secret(directory, settings, flags):
+    """Makes the secret of a cluster that others could reach by tcp or verbs, unless the user has given one."""
+    reachable = settings["host"] or settings["fabric"] in ("tcp", "verbs")
+    given = settings["secret_file"] or os.environ.get("CELL_SECRET_FILE") or (directory / SECRET).exists()
+    if reachable and not given and "--insecure" not in flags:
+        subprocess.run([binary("tools/cellctl"), "secret", "new", str(directory / SECRET)], check=True, timeout=30)
+
+
 def wipe(directory):
     """Deletes a cluster that has ended."""
     plan = subprocess.run([binary("tools/wipe"), "--dir", str(directory), "--dry-run"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -84,18 +118,18 @@ def wipe(directory):
         raise ClusterError((plan.stderr or done.stderr).strip())
 
 
-def wipe_znodes(address, seconds=15):
+def wipe_znodes(directory, address, seconds=15):
     """Deletes what a cluster that did not come up has left in ZooKeeper. A session of a server may have to expire
     first."""
     deadline = time.monotonic() + seconds
     while subprocess.run([binary("tools/wipe"), "--cluster", address, "--confirm", address.rsplit("/", 1)[1]], stdout=subprocess.DEVNULL,
-                         stderr=subprocess.DEVNULL, check=False).returncode == 2 and time.monotonic() < deadline:
+                         stderr=subprocess.DEVNULL, check=False, env=environment(directory)).returncode == 2 and time.monotonic() < deadline:
         time.sleep(0.2)
 
 
-def exists_in_zookeeper(address):
+def exists_in_zookeeper(directory, address):
     asked = subprocess.run([binary("tools/cellctl"), "--cluster", address, "status"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                           text=True, check=False)
+                           text=True, check=False, env=environment(directory))
     return "no cluster" not in asked.stderr
 
 
@@ -149,7 +183,7 @@ def start(directory, settings, new, only, wait_seconds):
                            f"./bazelw run //tools:down -- --dir {directory}")
     names = [only] if only else [name for name in names_of(settings) if name not in alive]
     zookeeper, fabric, host = settings["zookeeper"], settings["fabric"], settings["host"]
-    flags = [*settings["server_flags"], "--fabric", fabric] + (["--control", f"{host}:0"] if host else [])
+    flags = [*settings["server_flags"], "--fabric", fabric]
     helpers, started, made_in_zookeeper = [], [], None
     before = running(directory)
     kept = {name: (directory / name).read_text() for name in SETTINGS if (directory / name).exists()}
@@ -158,6 +192,8 @@ def start(directory, settings, new, only, wait_seconds):
         wipe(directory)
     try:
         replace_file(directory / "up.json", json.dumps(settings, indent=1) + "\n")
+        if new:
+            make_secret(directory, settings, flags)
         if zookeeper is None:
             replace_file(directory / "cluster.json", json.dumps(describe(directory, settings), indent=1) + "\n")
             address = str(directory)
@@ -171,7 +207,9 @@ def start(directory, settings, new, only, wait_seconds):
                 wait_for_zookeeper(port, helpers[0])
                 zookeeper = f"127.0.0.1:{port}"
             address = f"zk://{zookeeper}/{settings['name']}"
-            if new and settings["zookeeper"] != "start" and not exists_in_zookeeper(address):
+            if new and "--insecure" not in flags:
+                make_digest(directory)
+            if new and settings["zookeeper"] != "start" and not exists_in_zookeeper(directory, address):
                 made_in_zookeeper = address
             for flag in ("workers", "regions_max", "node_bytes", "meganode_bytes", "extents_bytes", "durability"):
                 flags += ["--" + flag.replace("_", "-"), str(settings[flag])]
@@ -193,7 +231,7 @@ def start(directory, settings, new, only, wait_seconds):
     except BaseException:
         end(started)
         if made_in_zookeeper is not None:
-            wipe_znodes(made_in_zookeeper)
+            wipe_znodes(directory, made_in_zookeeper)
         end(helpers)
         (directory / "processes.json").unlink(missing_ok=True)
         if new:
@@ -222,7 +260,7 @@ def take_back(directory, names, listed_before, kept):
     for name in names:
         if name in joined:
             continue
-        for path in [directory / f"{name}.log", directory / f"{name}.lock", *directory.glob(f"{name}.*.sock")]:
+        for path in [directory / f"{name}.log", directory / f"{name}.lock", directory / f"{name}.audit", *directory.glob(f"{name}.*.sock")]:
             if path.name not in listed_before:
                 path.unlink(missing_ok=True)
 
@@ -230,7 +268,7 @@ def take_back(directory, names, listed_before, kept):
 def start_server(directory, name, flags):
     with open(directory / f"{name}.log", "ab") as log:
         process = subprocess.Popen([program("cell/cmd/cell_server"), "--dir", str(directory), "--name", name, *flags],
-                                   stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+                                   stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment(directory))
         process.log_begins = log.tell()
         return process
 
@@ -248,8 +286,10 @@ def complaints(directory, names, processes):
 def check_they_run(directory, names, processes):
     for name, process in zip(names, processes):
         if process.poll() is not None:
-            log = (directory / f"{name}.log").read_text(errors="replace").strip().splitlines()
-            raise ClusterError(f"{name} ended with status {process.returncode}: {log[-1] if log else 'no log'}")
+            log = (directory / f"{name}.log").read_text(errors="replace").strip()
+            error = log.rfind("\ncell_server: ") + 1  # It may have several lines.
+            last = log[error:] if log.startswith("cell_server: ", error) else log.rsplit("\n", 1)[-1]
+            raise ClusterError(f"{name} ended with status {process.returncode}: {last or 'no log'}")
 
 
 def wait_until_they_listen(directory, names, processes, seconds):
@@ -265,8 +305,8 @@ def wait_until_it_answers(directory, names, processes, seconds):
     deadline = time.monotonic() + seconds
     while True:
         check_they_run(directory, names, processes)
-        answer = subprocess.run([program("tools/cellctl"), "--cluster", address_of(directory), "status"],
-                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False)
+        answer = subprocess.run([program("tools/cellctl"), "--cluster", address_of(directory), "status"], stdout=subprocess.DEVNULL,
+                                stderr=subprocess.PIPE, text=True, check=False, env=environment(directory))
         if answer.returncode == 0:
             return
         if "raise --regions-max" in answer.stderr:

@@ -9,6 +9,10 @@ A cluster is a directory with
     processes.json  the processes that `up` started
     NAME.lock       locked by server NAME while it runs, with its process id
     NAME.log        each server's messages
+    NAME.audit      what operators had each server do
+    NAME.control.sock  the socket of its control plane
+    zookeeper-digest   ZooKeeper's credentials, if `up` has made them
+    secret          the cluster's secret, if `up` has made it
     zookeeper/      if `up` started a ZooKeeper that keeps the membership (then without cluster.json)
 """
 

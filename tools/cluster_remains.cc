@@ -11,6 +11,7 @@
 
 #include "cell/base/status_macros.h"
 #include "cell/cluster/embedded/embedded_membership.h"
+#include "cell/cluster/zookeeper/digest_file.h"
 #include "cell/cluster/open/open_membership.h"
 #include "cell/io/file/posix_files.h"
 #include "cell/io/file/text_file.h"
@@ -154,7 +155,11 @@ absl::StatusOr<ClusterRemains> ClusterRemains::InDirectory(const std::string& gi
   ClusterRemains remains;
   const bool own_zookeeper = fs::is_directory(path("zookeeper"), error);
   if (!listed_here && NamesZooKeeper(address) && !own_zookeeper) {
-    ASSIGN_OR_RETURN(remains, InZooKeeper(address, digest, log_dir.empty() ? path("log") : log_dir));
+    std::string its = digest;
+    if (its.empty() && fs::exists(path(kDigestFileName), error)) {
+      ASSIGN_OR_RETURN(its, ReadZooKeeperDigest(path(kDigestFileName)));
+    }
+    ASSIGN_OR_RETURN(remains, InZooKeeper(address, its, log_dir.empty() ? path("log") : log_dir));
   } else {
     fs::path last = fs::path(directory).filename();
     if (last.empty()) last = fs::path(directory).parent_path().filename();
@@ -191,12 +196,16 @@ absl::StatusOr<ClusterRemains> ClusterRemains::InDirectory(const std::string& gi
     remains.AddFile(path(server + ".log"));
     remains.AddFile(path(server + ".control"));
     for (const std::string& name : names) {
-      if (name.starts_with(server + ".") && name.ends_with(".sock")) remains.AddFile(path(name));
+      const bool socket = name.starts_with(server + ".") && name.ends_with(".sock");
+      const bool audit = name == server + ".audit" || name.starts_with(server + ".audit.");
+      if (socket || audit) remains.AddFile(path(name));
     }
   }
   for (const char* const name : {"regions.json.new", "regions.json", "processes.json", "address"}) {
     remains.AddFile(path(name));
   }
+  remains.AddFile(path(kDigestFileName));
+  remains.AddFile(path("secret"));
   for (const char* const name : {"cluster.json", "durable.json", "up.json", "regions.lock"})
     remains.AddFile(path(name));
   for (const std::string& server : servers) remains.AddFile(path(server + ".lock"));

@@ -11,14 +11,14 @@ import tempfile
 import time
 from pathlib import Path
 
-from tools import cluster, cluster_directory, cluster_down
+from tools import cluster, cluster_down
 
 
 class Measurement:
     def __init__(self, directory, servers, keys, zookeeper=None, **options):
         self.directory, self.keys = directory, keys
         self.processes = cluster.up(directory, servers=servers, zookeeper=zookeeper, **options)
-        self.address = cluster_directory.address_of(directory)
+        self.address = str(directory)
 
     def __enter__(self):
         return self

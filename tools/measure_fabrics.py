@@ -45,7 +45,7 @@ class Cell:
 
     def __init__(self, directory, fabric, keys, seconds):
         self.directory, self.keys, self.seconds = directory, keys, seconds
-        self.server = cluster.up(directory, fabric=fabric)[0]
+        self.server = cluster.up(directory, fabric=fabric, server_flags=["--insecure"])[0]  # Without TLS, as what it is compared with.
         subprocess.run(["taskset", "-acp", "0", str(self.server.pid)], stdout=subprocess.DEVNULL, check=True)
         for pairs in (("--prefix", ""), SMALL):
             output_of(self.start("get", 1, "server", 0.2, pairs))  # Loads the keys.

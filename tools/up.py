@@ -26,7 +26,8 @@ def parse(arguments=None):
     parser.add_argument("--dir", default="/tmp/cell", help="directory of the cluster, which is created if it does not exist (default: %(default)s)")
     parser.add_argument("--server", metavar="NAME", help="start only this server of the cluster again")
     add("--servers", "number of server processes; keys spread over them as meganodes split, and a cluster can get more servers later", 1, type=int)
-    add("--zookeeper", "keep the membership in the ZooKeeper at this address, or, without an address, in one that is started for the cluster",
+    add("--zookeeper", "keep the membership in the ZooKeeper at this address, or, without an address, in one that is started for the cluster. A new cluster's "
+        "znodes are protected by credentials, those of CELL_ZOOKEEPER_DIGEST_FILE or new ones, which are kept in the directory",
         nargs="?", const="start", metavar="HOST:PORT")
     add("--name", "name of the cluster in ZooKeeper", "cell")
     add("--workers", "number of worker threads per server, each with its own regions", 1, type=int)
@@ -41,10 +42,13 @@ def parse(arguments=None):
     add("--fabric", "how clients reach the servers; auto: shared memory and, with --host, tcp", "auto", choices=("auto", "shm", "tcp", "verbs"))
     add("--host", "address of this machine where clients on other machines can connect; if tcp needs an address and none is given, 127.0.0.1")
     add("--secret-file", "file with the cluster's secret (cellctl secret new), not readable by others; only clients that prove that they have a secret "
-        "of it can connect by tcp and verbs. By shared memory only processes of this user can connect, with or without one")
+        "of it can connect by tcp and verbs. Without the flag, a cluster that is reached so gets a secret of its own, in the directory. By shared memory only processes of this user can connect, with or without one")
     add("--poll", "how servers wait for requests; adaptive: idle servers sleep; busy: they never sleep", "adaptive", choices=("adaptive", "busy"))
     add("--durability", "when a write is on disk; none: never; async: within 10 ms of being acknowledged; sync: before it is acknowledged", "async",
         choices=("none", "async", "sync"))
+    parser.add_argument("--insecure", action="store_true",
+                        help="start also if strangers can use what the servers listen at: --host without --secret-file, or a ZooKeeper without credentials. "
+                        "The cluster keeps the setting; a warning in the servers' logs says what is open")
     parser.add_argument("--no-batching", action="store_true", help="process each search separately")
     parser.add_argument("--detach", action="store_true", help="return as soon as the cluster answers; stop it with //tools:down")
     cluster_down.add_kill_after_flag(parser)
@@ -74,8 +78,9 @@ def server_flags(kept, args):
             while name in flags:
                 at = flags.index(name)
                 del flags[at:at + 2]
-    if args.no_batching and "--no-batching" not in flags:
-        given.append("--no-batching")
+    for name, value in (("--no-batching", args.no_batching), ("--insecure", args.insecure)):
+        if value and name not in flags:
+            given.append(name)
     return flags + given
 
 
@@ -97,13 +102,16 @@ def bring_up(directory, args):
     if secret:
         os.environ["CELL_SECRET_FILE"] = secret  # For the servers, and for the program that checks whether they answer.
     started = cluster.up(directory, only=args.server, **given)
+    if not secret and (directory / cluster.SECRET).exists():
+        secret = str(directory / cluster.SECRET)
     sys.stderr.write(memory_note(cluster_settings.settings_of(directory), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")))
     running = [name for name in cluster_directory.servers_of(directory) if cluster_directory.lock_holder(directory, name) is not None]
     total = cluster_settings.settings_of(directory)["servers"]
     what = f"{total} server(s) up" if len(started) == total else f"{len(started)} started, {len(running)} of {total} are up"
     print(f"{what} in {directory}\n"
           f"  export CELL_CLUSTER={shlex.quote(cluster_directory.address_of(directory))}\n"
-          + (f"  export CELL_SECRET_FILE={shlex.quote(secret)}\n" if secret else "") +
+          + (f"  export CELL_SECRET_FILE={shlex.quote(secret)}\n" if secret else "")
+          + (f"  export CELL_ZOOKEEPER_DIGEST_FILE={shlex.quote(str(directory / cluster.DIGEST))}\n" if (directory / cluster.DIGEST).exists() else "") +
           f"  ./bazelw run //tools:cellctl -- status\n"
           f"  ./bazelw run //tools:down -- --dir {shlex.quote(str(directory))}", flush=True)
     return started

@@ -12,6 +12,7 @@
 #include "CLI/CLI.hpp"
 #include "cell/base/status_macros.h"
 #include "cell/cluster/open/open_membership.h"
+#include "cell/cmd/zookeeper_digest.h"
 #include "cell/io/exec/invocation.h"
 #include "fmt/format.h"
 #include "tools/cluster_remains.h"
@@ -49,9 +50,7 @@ int Main(int argc, char** argv) {
   CLI::Option* const in_dir = app.add_option("--dir", dir, "Directory of the cluster, as //tools:up created it");
   app.add_option("--cluster", cluster, "Cluster whose membership is in ZooKeeper: zk://HOST:PORT[,HOST:PORT...]/NAME")
       ->excludes(in_dir);
-  app.add_option("--zookeeper-digest", digest,
-                 "ZooKeeper credentials, USER:PASSWORD, if the cluster's znodes need them")
-      ->envname("CELL_ZOOKEEPER_DIGEST");
+  AddZooKeeperDigest(&app, &digest);
   app.add_option(
       "--log-dir", log_dir,
       "Directory of the cluster's logs. By default DIR/log; with --cluster there is no default, and the logs are kept");

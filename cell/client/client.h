@@ -75,8 +75,8 @@ struct ClientOptions {
   std::string zookeeper_digest = {};  // USER:PASSWORD, if the cluster's znodes are protected.
   std::string fabric = "auto";        // "shm", "tcp" or "verbs": only that. "auto": the best one that works.
   // By what this client proves who it is, over tcp and verbs: a secret (cellctl secret), or for tcp a certificate with
-  // the URI cell://client/NAME or cell://operator/NAME. Files that change are read again. All empty: the cluster has
-  // none.
+  // the URI cell://client/NAME or cell://operator/NAME. Files that change are read again. All empty: the file
+  // `secret` in the cluster's directory, or nothing if there is none.
   std::string secret_file = {};
   std::string tls_authority = {};  // PEM files. The authority signs the servers' certificates, and this client's.
   std::string tls_certificate = {};

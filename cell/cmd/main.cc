@@ -1,6 +1,8 @@
 // cell_server runs one server process of a cluster. Usually started by //tools:up.
 
 #include <fcntl.h>
+#include <grp.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -18,14 +20,19 @@
 #include "cell/cluster/cluster_text.h"
 #include "cell/cluster/embedded/embedded_membership.h"
 #include "cell/cluster/zookeeper/zookeeper_membership.h"
+#include "cell/cmd/exposure.h"
 #include "cell/cmd/help_text.h"
 #include "cell/cmd/log_lines.h"
 #include "cell/cmd/number_flags.h"
 #include "cell/cmd/serving_address.h"
 #include "cell/cmd/worker_control.h"
+#include "cell/cmd/zookeeper_digest.h"
+#include "cell/control/audit_log.h"
 #include "cell/control/control_server.h"
+#include "cell/control/tls_files.h"
 #include "cell/io/exec/invocation.h"
 #include "cell/io/exec/system_clock.h"
+#include "cell/io/fabric/fabric_address.h"
 #include "cell/io/fabric/open/open_fabric.h"
 #include "cell/io/fabric/verbs/verbs_device.h"
 #include "cell/io/file/posix_files.h"
@@ -50,6 +57,8 @@ struct Flags {
   std::string fabric = "auto";
   std::string listen;
   std::string secret_file;
+  std::string shm_group;
+  std::optional<gid_t> shm_group_id;
   std::string rdma_device;
   int rdma_gid_index = -1;
   uint32_t rdma_mtu = 0;
@@ -66,6 +75,8 @@ struct Flags {
   uint64_t checkpoint_mb = 64;
   double takeover_after_s = 1;
   ControlOptions control;
+  std::string audit_log;
+  bool insecure = false;
   std::string stop_at;
   std::string log_level = "info";
 };
@@ -141,32 +152,44 @@ absl::StatusOr<std::unique_ptr<Membership>> Join(const Flags& flags, const Worke
   const ClusterState::Worker announced{serving->address, flags.regions_max};
   ASSIGN_OR_RETURN(std::unique_ptr<Membership> zookeeper,
                    ZooKeeperMembership::Join(options, {{}, flags.shape, *ParseDurability(flags.durability)}, self,
-                                             announced, flags.control.address));
+                                             announced, ControlAddressOf(flags.control)));
   return zookeeper;
 }
 
+// Returns the group whose members are clients by shm, if there is one, and opens the directory of the sockets to it.
+absl::StatusOr<std::optional<gid_t>> GroupOf(const Flags& flags) {
+  if (flags.shm_group.empty()) return std::nullopt;
+  group entry{};
+  group* found = nullptr;
+  std::vector<char> names(1 << 20);
+  if (::getgrnam_r(flags.shm_group.c_str(), &entry, names.data(), names.size(), &found) != 0 || found == nullptr) {
+    return absl::NotFoundError(fmt::format("there is no group {} (--shm-group)", ForMessage(flags.shm_group)));
+  }
+  RETURN_IF_ERROR(PosixFiles().MakeDirectory(flags.dir));
+  if (::chown(flags.dir.c_str(), static_cast<uid_t>(-1), found->gr_gid) != 0 || ::chmod(flags.dir.c_str(), 0710) != 0) {
+    return ErrnoError(absl::StatusCode::kPermissionDenied,
+                      fmt::format("cannot give {} to group {} (--shm-group)", flags.dir, flags.shm_group));
+  }
+  return found->gr_gid;
+}
+
 // Opens the files that the server proves itself by, and knows others by.
-absl::StatusOr<std::shared_ptr<CredentialFiles>> OpenCredentials(const Flags& flags) {
-  ASSIGN_OR_RETURN(std::shared_ptr<CredentialFiles> credentials, CredentialFiles::Open({flags.secret_file}));
-  const std::shared_ptr<const Keyring> keys = credentials->Current(0)->keys;
-  if (!keys->empty() && !keys->Cluster().has_value()) {
+absl::StatusOr<std::shared_ptr<CredentialFiles>> OpenCredentials(const Flags& flags, bool over_tcp) {
+  const TlsFiles tls = over_tcp ? flags.control.tls : TlsFiles();
+  ASSIGN_OR_RETURN(std::shared_ptr<CredentialFiles> credentials,
+                   CredentialFiles::Open({flags.secret_file, tls.authority, tls.certificate, tls.key}));
+  const std::shared_ptr<const Credentials> current = credentials->Current(0);
+  if (!current->keys->empty() && !current->keys->Cluster().has_value()) {
     return absl::InvalidArgumentError(
         fmt::format("{} has no secret of the cluster, which a server needs to know others (cellctl secret new)",
                     flags.secret_file));
   }
-  return credentials;
-}
-
-// Warns that anyone who reaches the port can read and write everything if there is no secret.
-void WarnIfOpenToAll(const Flags& flags, const std::string& address) {
-  if (!flags.secret_file.empty()) return;
-  const absl::StatusOr<std::vector<FabricAddress>> addresses = ParseAddresses(address);
-  for (const FabricAddress& one : *addresses) {
-    const bool loopback = one.address.rfind("127.", 0) == 0 || one.address.rfind("localhost:", 0) == 0 ||
-                          one.address.rfind("[::1]", 0) == 0;
-    if (one.kind == FabricKind::kShm || loopback) continue;
-    spdlog::warn("no --secret-file: anyone who can reach {} can read and change the store", one.address);
+  const Identity self = IdentityOf(Role::kServer, flags.name);
+  if (current->tls != nullptr && current->tls->certified().value_or(self) != self) {
+    return absl::InvalidArgumentError(fmt::format("{} is the certificate of {}, but this server is {}", tls.certificate,
+                                                  ToString(*current->tls->certified()), ToString(self)));
   }
+  return credentials;
 }
 
 // Opens the store of the logs of the worker's regions. Returns nothing without durability.
@@ -188,7 +211,9 @@ absl::StatusOr<Worker::Logs> OpenLogs(const Flags& flags, const ClusterState& cl
                       std::make_unique<OsThreadPool>(kReplayThreads, wake)};
 }
 
-absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags, uint32_t index) {
+absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags,
+                                                    const std::shared_ptr<CredentialFiles>& credentials,
+                                                    uint32_t index) {
   const WorkerId id{flags.name, index};
   ServingAddress serving;
   ASSIGN_OR_RETURN(std::unique_ptr<Membership> membership, Join(flags, id, &serving));
@@ -221,11 +246,11 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags, uint32_t
       ::raise(SIGSTOP);
     };
   }
-  ASSIGN_OR_RETURN(std::shared_ptr<CredentialFiles> credentials, OpenCredentials(flags));
   ASSIGN_OR_RETURN(auto fabric, OpenFabric({.kind = flags.fabric,
                                             .polling = flags.poll == "busy" ? Polling::kBusy : Polling::kAdaptive,
                                             .huge_pages = flags.huge_pages,
                                             .credentials = credentials,
+                                            .shm_group = flags.shm_group_id,
                                             .rdma_device = flags.rdma_device,
                                             .rdma_gid_index = flags.rdma_gid_index,
                                             .rdma_mtu = flags.rdma_mtu}));
@@ -234,7 +259,6 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags, uint32_t
   auto worker = std::make_unique<Worker>(std::move(fabric), std::move(membership), std::move(logs), options);
   RETURN_IF_ERROR(worker->Start(serving.address));
   spdlog::info("worker {} serves at {} ({})", index, serving.address, serving.why);
-  WarnIfOpenToAll(flags, serving.address);
   spdlog::info(
       "worker {} holds up to {} regions of {} MB of nodes and {} MB of extents, which is {} MB when all are full",
       index, options.regions_max, shape.meganode_bytes >> 20, shape.extents_bytes >> 20,
@@ -254,6 +278,39 @@ absl::Status TellControl(const Flags& flags, const std::string& address) {
     return ErrnoError(absl::StatusCode::kUnavailable, fmt::format("cannot write {}.new", path));
   }
   return PosixFiles().Rename(path + ".new", path);
+}
+
+// Refuses to start a server that strangers could use, unless the user wants that. `embedded` is null with --cluster.
+absl::Status CheckExposure(const Flags& flags, const EmbeddedMembership* embedded) {
+  Exposure exposure{.control = flags.control.address,
+                    .control_tls = flags.control.tls.all(),
+                    .data_rdma = flags.fabric != "tcp" && HasActiveRdmaDevice(),
+                    .secret = !flags.secret_file.empty(),
+                    .certificate = flags.control.tls.all(),
+                    .zookeeper = flags.cluster,
+                    .zookeeper_digest = !flags.zookeeper_digest.empty()};
+  if (embedded == nullptr && !flags.listen.empty() && flags.fabric != "shm") exposure.data.push_back(flags.listen);
+  if (embedded != nullptr) {
+    const ClusterState::Server* const self = embedded->state().FindServer(flags.name);
+    for (const ClusterState::Worker& worker : self->workers) {
+      ASSIGN_OR_RETURN(const ServingAddress serving, ChooseOfListed(flags.fabric, worker.address));
+      ASSIGN_OR_RETURN(const std::vector<FabricAddress> addresses, ParseAddresses(serving.address));
+      for (const FabricAddress& one : addresses) {
+        if (one.kind != FabricKind::kShm) exposure.data.push_back(one.address);
+      }
+    }
+  }
+  const std::vector<Opening> open = OpenToStrangers(exposure);
+  if (open.empty()) return absl::OkStatus();
+  if (!flags.insecure) return absl::FailedPreconditionError(RefusalOf(open));
+  spdlog::warn("{}", WarningOf(open));
+  return absl::OkStatus();
+}
+
+// Opens the audit log, or returns null if the user wants none.
+absl::StatusOr<std::unique_ptr<AuditLog>> OpenAuditLog(const Flags& flags) {
+  if (flags.audit_log == "none") return nullptr;
+  return AuditLog::Open(flags.audit_log.empty() ? fmt::format("{}/{}.audit", flags.dir, flags.name) : flags.audit_log);
 }
 
 // Returns the result of Worker::Stop.
@@ -284,6 +341,7 @@ absl::Status CheckFlags(const Flags& flags) {
         "{} is not a valid server name: --name must have 1 to {} printable characters, without / and spaces",
         ForMessage(flags.name), kNameBytesMax));
   }
+  if (flags.control.tls.any()) RETURN_IF_ERROR(CheckTlsFiles(flags.control.tls));
   if (!flags.cluster.empty()) {  // Without --cluster the directory says what shape regions have.
     RETURN_IF_ERROR(CheckShape(flags.shape));
     if (flags.inline_max.has_value()) RETURN_IF_ERROR(CheckInlineMax(*flags.inline_max, flags.shape.node_bytes));
@@ -301,22 +359,39 @@ absl::Status Run(Flags flags) {
         "this process can have only {} files and connections open, but needs {}: raise its limit (ulimit -n)",
         descriptors, kDescriptorsMin));
   }
-  ASSIGN_OR_RETURN(flags.control.address, WithFreePort(flags.control.address));
+  if (!flags.control.address.empty()) {
+    ASSIGN_OR_RETURN(flags.control.address, WithFreePort(flags.control.address));
+  }
+  flags.control.server = flags.name;
+  flags.control.insecure = flags.insecure;
+  flags.control.socket = std::filesystem::absolute(fmt::format("{}/{}.control.sock", flags.dir, flags.name));
+  if (flags.secret_file.empty()) flags.secret_file = SecretFileIn(flags.dir);
+  ASSIGN_OR_RETURN(flags.shm_group_id, GroupOf(flags));
+  bool over_tcp = !flags.listen.empty();
   uint32_t count = flags.workers;
-  if (flags.cluster.empty()) {
+  if (!flags.cluster.empty()) {
+    RETURN_IF_ERROR(CheckExposure(flags, nullptr));
+  } else {
     ASSIGN_OR_RETURN(const std::unique_ptr<EmbeddedMembership> membership, EmbeddedMembership::Open(flags.dir));
     const ClusterState::Server* self = membership->state().FindServer(flags.name);
     if (self == nullptr) {
       return absl::NotFoundError(fmt::format("{}/cluster.json lists no server named {}", flags.dir, flags.name));
     }
     count = static_cast<uint32_t>(self->workers.size());
+    RETURN_IF_ERROR(CheckExposure(flags, membership.get()));
+    for (const ClusterState::Worker& worker : self->workers) {
+      over_tcp |= worker.address.find("tcp://") != std::string::npos;
+    }
   }
   // Without --cluster the directory exists: it is the cluster.
   if (!flags.cluster.empty()) RETURN_IF_ERROR(PosixFiles().MakeDirectory(flags.dir));
   ASSIGN_OR_RETURN(const Fd lock, LockServer(flags));
+  ASSIGN_OR_RETURN(const std::unique_ptr<AuditLog> audit, OpenAuditLog(flags));
+  flags.control.audit = audit.get();
+  ASSIGN_OR_RETURN(const std::shared_ptr<CredentialFiles> credentials, OpenCredentials(flags, over_tcp));
   std::vector<std::unique_ptr<Worker>> workers;
   for (uint32_t i = 0; i < count; ++i) {
-    ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker, StartWorker(flags, i));
+    ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker, StartWorker(flags, credentials, i));
     workers.push_back(std::move(worker));
   }
   std::deque<WorkerControl> controls;
@@ -356,10 +431,7 @@ int Main(int argc, char** argv) {
       ->required();
   CLI::Option* cluster = app.add_option("--cluster", flags.cluster,
                                         "Cluster whose membership is in ZooKeeper: zk://HOST:PORT[,HOST:PORT...]/NAME");
-  app.add_option(
-         "--zookeeper-digest", flags.zookeeper_digest,
-         "ZooKeeper credentials, USER:PASSWORD; only clients and servers with them can read the cluster's znodes")
-      ->envname("CELL_ZOOKEEPER_DIGEST");
+  AddZooKeeperDigest(&app, &flags.zookeeper_digest);
   app.add_option("--workers", flags.workers, "Number of worker threads, each with its own regions")
       ->needs(cluster)
       ->check(CLI::Range(1, 64))
@@ -409,6 +481,9 @@ int Main(int argc, char** argv) {
          "prove who they are by a secret derived from it; tcp then uses TLS. Read again when it changes. By shm only "
          "this user can connect, and members of --shm-group")
       ->envname("CELL_SECRET_FILE");
+  app.add_option("--shm-group", flags.shm_group,
+                 "Group whose members may connect by shm, too, as clients. DIR gets this group and can be entered by it")
+      ->needs(cluster);
   app.add_flag_callback(
       "--list-devices",
       [] {
@@ -445,14 +520,23 @@ int Main(int argc, char** argv) {
   app.add_flag("--join,!--no-join", flags.join,
                "Automatically join meganodes that deletes have left small with a neighbour (default: yes)");
   app.add_option("--control", flags.control.address,
-                 "Address where the control plane (gRPC) listens, HOST:PORT; port 0: any free port")
-      ->capture_default_str();
-  app.add_option("--tls-certificate", flags.control.tls_certificate,
-                 "PEM file with the control plane's TLS certificate");
-  app.add_option("--tls-key", flags.control.tls_key, "PEM file with the key of --tls-certificate");
-  app.add_option(
-      "--tls-authority", flags.control.tls_authority,
-      "PEM file with a certificate authority; only clients with a certificate signed by it can use the control plane");
+                 "Address where the control plane (gRPC) listens for operators on other machines, HOST:PORT, with "
+                 "mutual TLS (--tls-certificate, --tls-key, --tls-authority); port 0: any free port. On this machine, "
+                 "this user and root always reach it by the Unix socket DIR/NAME.control.sock");
+  app.add_option("--tls-certificate", flags.control.tls.certificate,
+                 "PEM file with this server's certificate, whose URI is cell://server/NAME, for --control and --listen "
+                 "(tcp); for --control alone it may also have the name of the host. Read again when it changes");
+  app.add_option("--tls-key", flags.control.tls.key, "PEM file with the key of --tls-certificate");
+  app.add_option("--tls-authority", flags.control.tls.authority,
+                 "PEM file with the certificate authority of the cluster. Whoever has a certificate that it has signed "
+                 "can connect to --listen (tcp) as what its URI says (cell://client/NAME, cell://operator/NAME, "
+                 "cell://server/NAME), and only operators can use the control plane");
+  app.add_option("--audit-log", flags.audit_log,
+                 "File that gets a line of JSON for each change that operators make, and for requests that are "
+                 "refused; none: no such file; default: DIR/NAME.audit");
+  app.add_flag("--insecure", flags.insecure,
+               "Start also if strangers can use what this server listens at: a control plane without TLS, a --listen "
+               "address without --secret-file, or a ZooKeeper without --zookeeper-digest-file. A warning says which");
   app.add_option("--durability", flags.durability,
                  "When writes are on disk. none: never, there are no logs. async: soon after they are acknowledged. "
                  "sync: before they are acknowledged. Must be the same for all servers of a cluster")

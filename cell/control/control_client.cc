@@ -8,7 +8,8 @@
 #include "absl/strings/match.h"
 #include "cell/base/status_macros.h"
 #include "cell/control/control.grpc.pb.h"
-#include "cell/io/file/text_file.h"
+#include "cell/control/control_address.h"
+#include "cell/control/tls.h"
 #include "fmt/format.h"
 
 namespace cell {
@@ -34,16 +35,21 @@ std::string TooLate(const std::string& who, const Kind& kind, std::chrono::nanos
                      kind.order ? " If not, the operation continues there" : "");
 }
 
+// Returns gRPC's name of the address.
+std::string TargetOf(const ControlAddress& address) {
+  return address.kind == ControlAddress::Kind::kUnix ? "unix:" + address.address : address.address;
+}
+
 }  // namespace
 
 class ControlClient::Connection {
  public:
-  Connection(const std::string& server, const std::string& address,
+  Connection(const std::string& server, const ControlAddress& address,
              const std::shared_ptr<grpc::ChannelCredentials>& credentials,
              std::optional<std::chrono::nanoseconds> timeout)
-      : who_(fmt::format("{} (control plane at {})", server, address)),
+      : who_(fmt::format("{} (control plane at {})", server, address.address)),
         timeout_(timeout),
-        stub_(control::Control::NewStub(grpc::CreateChannel(address, credentials))) {}
+        stub_(control::Control::NewStub(grpc::CreateChannel(TargetOf(address), credentials))) {}
 
   template <typename Request, typename Reply>
   absl::Status Call(grpc::Status (control::Control::Stub::*method)(grpc::ClientContext*, const Request&, Reply*),
@@ -93,22 +99,17 @@ ControlClient::~ControlClient() = default;
 void ControlClient::Cancel() { connection_->Cancel(); }
 
 absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Open(const std::string& server,
-                                                                   const std::string& address, const ControlTls& tls,
+                                                                   const std::string& address, const TlsFiles& tls,
                                                                    std::optional<std::chrono::nanoseconds> timeout) {
+  if (tls.any()) RETURN_IF_ERROR(CheckTlsFiles(tls));
+  ASSIGN_OR_RETURN(const std::vector<ControlAddress> addresses, ParseControlAddresses(address));
+  ASSIGN_OR_RETURN(const ControlAddress chosen, ChooseControlAddress(server, addresses, ControlMachine(), tls.any()));
   std::shared_ptr<grpc::ChannelCredentials> credentials = grpc::InsecureChannelCredentials();
-  if (!tls.authority.empty()) {
-    grpc::SslCredentialsOptions options;
-    ASSIGN_OR_RETURN(options.pem_root_certs, ReadNamedFile(tls.authority));
-    if (!tls.certificate.empty()) {
-      ASSIGN_OR_RETURN(options.pem_cert_chain, ReadNamedFile(tls.certificate));
-    }
-    if (!tls.key.empty()) {
-      ASSIGN_OR_RETURN(options.pem_private_key, ReadNamedFile(tls.key));
-    }
-    credentials = grpc::SslCredentials(options);
+  if (chosen.kind == ControlAddress::Kind::kTls) {
+    ASSIGN_OR_RETURN(credentials, ClientTls(tls, server));
   }
   return std::unique_ptr<ControlClient>(
-      new ControlClient(std::make_unique<Connection>(server, address, credentials, timeout)));
+      new ControlClient(std::make_unique<Connection>(server, chosen, credentials, timeout)));
 }
 
 absl::StatusOr<std::vector<std::string>> ControlClient::Status() {

@@ -10,24 +10,20 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "cell/control/tls_files.h"
 
 namespace cell {
 
-struct ControlTls {
-  // PEM files; all empty: no TLS.
-  std::string authority;    // Signs the servers' certificates.
-  std::string certificate;  // Our own, if servers ask for it.
-  std::string key;
-};
-
 class ControlClient {
  public:
-  // Opens a client of `server`, whose control plane listens at `address`. With a `timeout`, each call ends after it
-  // with DeadlineExceeded. Without one, questions (Status, ListRegions, SetLogLevel) have 10 s, and orders ten minutes
-  // unless they take as long as necessary. Returns InvalidArgument if a file cannot be read. Only the calls tell
-  // whether the server is there.
+  // Opens a client of `server`, whose control plane listens at `address`, as the membership has it. `tls`: all of its
+  // files or none; only a server with the right certificate is talked to then. With a `timeout`, each call ends after
+  // it with DeadlineExceeded. Without one, questions (Status, ListRegions, SetLogLevel) have 10 s, and orders ten
+  // minutes unless they take as long as necessary. Returns InvalidArgument if a file cannot be read, and
+  // FailedPrecondition if the address is a Unix socket of another machine. Only the calls tell whether the server is
+  // there.
   static absl::StatusOr<std::unique_ptr<ControlClient>> Open(
-      const std::string& server, const std::string& address, const ControlTls& tls,
+      const std::string& server, const std::string& address, const TlsFiles& tls,
       std::optional<std::chrono::nanoseconds> timeout = std::nullopt);
   ~ControlClient();
 

@@ -1,21 +1,32 @@
 #include "cell/control/control_server.h"
 
 #include <google/protobuf/stubs/logging.h>
+#include <grpc/support/log.h>
+#include <grpcpp/ext/health_check_service_server_builder_option.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/grpcpp.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <grpcpp/server_posix.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <future>
+#include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "cell/base/status_macros.h"
 #include "cell/control/control.grpc.pb.h"
-#include "cell/io/file/text_file.h"
+#include "cell/control/control_address.h"
+#include "cell/control/control_listener.h"
+#include "cell/control/guarded_service.h"
+#include "cell/control/tls.h"
+#include "cell/io/net/limited_warnings.h"
+#include "cell/io/net/tcp_socket.h"
 #include "fmt/format.h"
 #include "spdlog/spdlog.h"
 
@@ -31,27 +42,57 @@ grpc::Status ToGrpc(const absl::Status& status) {
   return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message())};
 }
 
-absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> Credentials(const ControlOptions& options) {
-  if (options.tls_certificate.empty() && options.tls_key.empty() && options.tls_authority.empty()) {
-    return grpc::InsecureServerCredentials();
+// Limits of each endpoint. A request waits on a thread, and a drain may take hours, so there are more than a few; each
+// of them takes 8 MB of address space and some KB of memory.
+constexpr int kThreadsMax = 32;
+constexpr size_t kMemoryBytes = size_t{64} << 20;  // For gRPC's buffers.
+constexpr int kRequestBytesMax = 64 << 10;
+constexpr int kCallsOfConnectionMax = 16;
+constexpr int kHandshakeMs = 10'000;  // A peer that has not finished its TLS handshake then is dropped.
+
+// Writes what gRPC has to say into the server's log. Strangers can cause messages, so they are limited.
+void LogOfGrpc(gpr_log_func_args* args) {
+  static std::mutex mutex;
+  static LimitedWarnings warnings;
+  const std::lock_guard lock(mutex);
+  warnings.Warn(SystemClock::Get()->NowNs(), "control plane: {}", args->message);
+}
+
+// Takes reflection from one server. gRPC adds it to all of a process.
+class WithoutReflection : public grpc::ServerBuilderOption {
+ public:
+  void UpdateArguments(grpc::ChannelArguments*) override {}
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>* plugins) override {
+    const std::string reflection = grpc::reflection::ProtoServerReflectionPlugin().name();
+    std::erase_if(*plugins, [&reflection](const auto& plugin) { return plugin->name() == reflection; });
   }
-  if (options.tls_certificate.empty() || options.tls_key.empty()) {
-    return absl::InvalidArgumentError("TLS needs both --tls-certificate and --tls-key");
+};
+
+void Limit(const ControlOptions& options, grpc::ServerBuilder* builder) {
+  grpc::ResourceQuota quota("control");
+  quota.SetMaxThreads(kThreadsMax);
+  quota.Resize(kMemoryBytes);
+  builder->SetResourceQuota(quota);
+  builder->SetMaxReceiveMessageSize(kRequestBytesMax);
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kCallsOfConnectionMax);
+  builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, static_cast<int>(options.idle.count()));
+}
+
+// Returns who a certificate's owner is.
+Caller CallerByTls(const grpc::ServerContext& context) {
+  const auto peer = context.auth_context();
+  if (peer == nullptr || !peer->IsPeerAuthenticated()) return {};
+  std::vector<std::string> uris;
+  for (const grpc::string_ref& uri : peer->FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME)) {
+    uris.emplace_back(uri.data(), uri.size());
   }
-  grpc::SslServerCredentialsOptions tls;
-  grpc::SslServerCredentialsOptions::PemKeyCertPair pair;
-  ASSIGN_OR_RETURN(pair.cert_chain, ReadNamedFile(options.tls_certificate));
-  ASSIGN_OR_RETURN(pair.private_key, ReadNamedFile(options.tls_key));
-  tls.pem_key_cert_pairs.push_back(std::move(pair));
-  if (!options.tls_authority.empty()) {
-    ASSIGN_OR_RETURN(tls.pem_root_certs, ReadNamedFile(options.tls_authority));
-    tls.client_certificate_request = GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY;
-  }
-  return grpc::SslServerCredentials(tls);
+  return CallerOfCertificate(uris);
 }
 
 }  // namespace
 
+// Serves the requests that GuardedService lets through.
 class ControlServer::RpcService : public control::Control::Service {
  public:
   RpcService(std::vector<ControlledWorker*> workers, const ControlOptions& options)
@@ -230,8 +271,6 @@ class ControlServer::RpcService : public control::Control::Service {
   // Ends waiting requests, because the workers accept no more work.
   void End() { ending_ = true; }
 
-  std::unique_ptr<grpc::Server> server;
-
  private:
   using Holding = ControlledWorker::Holding;
 
@@ -299,30 +338,151 @@ class ControlServer::RpcService : public control::Control::Service {
   std::atomic<bool> ending_ = false;
 };
 
-ControlServer::ControlServer(std::unique_ptr<RpcService> service, std::string address)
-    : service_(std::move(service)), address_(std::move(address)) {}
+// One socket where the control plane listens, with a gRPC server of its own.
+struct ControlServer::Endpoint {
+  ~Endpoint() {
+    if (listener != nullptr) listener->Stop();
+    if (server != nullptr) server->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
+  }
+
+  std::unique_ptr<ControlListener> listener;  // Outlives the server's calls, which are uses of it.
+  std::unique_ptr<GuardedService> service;
+  std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor> acceptor;
+  std::unique_ptr<grpc::Server> server;
+};
+
+ControlServer::ControlServer() = default;
 ControlServer::~ControlServer() {
-  service_->End();
-  service_->server->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(200));
+  if (service_ != nullptr) service_->End();
+  endpoints_.clear();
+  if (!socket_.empty()) ::unlink(socket_.c_str());
+}
+
+size_t ControlServer::connections() const {
+  size_t count = 0;
+  for (const auto& endpoint : endpoints_) count += endpoint->listener->connections();
+  return count;
+}
+
+std::string ControlAddressOf(const ControlOptions& options) {
+  using Kind = ControlAddress::Kind;
+  std::vector<ControlAddress> addresses;
+  if (!options.address.empty()) {
+    addresses.push_back({options.tls.any() ? Kind::kTls : Kind::kPlain, options.address, {}});
+  }
+  if (!options.socket.empty()) addresses.push_back({Kind::kUnix, options.socket, ControlMachine()});
+  return ToString(std::move(addresses));
 }
 
 absl::StatusOr<std::unique_ptr<ControlServer>> ControlServer::Start(const ControlOptions& options,
                                                                     std::vector<ControlledWorker*> workers) {
-  ASSIGN_OR_RETURN(const std::shared_ptr<grpc::ServerCredentials> credentials, Credentials(options));
-  google::protobuf::SetLogHandler(nullptr);  // It logs each malformed message of a stranger, without a limit.
-  grpc::EnableDefaultHealthCheckService(true);
-  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
-  auto service = std::make_unique<RpcService>(std::move(workers), options);
-  grpc::ServerBuilder builder;
-  int port = 0;
-  builder.AddListeningPort(options.address, credentials, &port);
-  builder.RegisterService(service.get());
-  service->server = builder.BuildAndStart();
-  if (service->server == nullptr || port == 0) {
-    return absl::InvalidArgumentError(fmt::format("the control plane cannot listen at {}", options.address));
+  const bool tls = options.tls.any();
+  if (tls && options.address.empty()) {
+    return absl::InvalidArgumentError(
+        "certificates are for the control plane's TCP port: give --control HOST:PORT, too");
   }
-  std::string address = fmt::format("{}:{}", options.address.substr(0, options.address.rfind(':')), port);
-  return std::unique_ptr<ControlServer>(new ControlServer(std::move(service), std::move(address)));
+  if (!options.address.empty() && !tls && !options.insecure) {
+    return absl::InvalidArgumentError(fmt::format(
+        "everyone who can reach the control plane at {} could drop tables: give --tls-certificate, --tls-key and "
+        "--tls-authority",
+        options.address));
+  }
+  static const bool told [[maybe_unused]] = [] {
+    google::protobuf::SetLogHandler(nullptr);  // It logs each malformed message of a stranger, without a limit.
+    gpr_set_log_function(LogOfGrpc);
+    grpc::EnableDefaultHealthCheckService(true);
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+    return true;
+  }();
+  std::unique_ptr<ControlServer> control(new ControlServer());
+  control->service_ = std::make_unique<RpcService>(std::move(workers), options);
+  control->auditor_ = std::make_unique<Auditor>(options.server, options.audit, options.clock);
+  ControlOptions bound = options;
+  if (!options.address.empty()) {
+    ASSIGN_OR_RETURN(bound.address, control->ListenTcp(options));
+  }
+  if (!options.socket.empty()) RETURN_IF_ERROR(control->ListenUnix(options));
+  control->address_ = ControlAddressOf(bound);
+  return control;
+}
+
+absl::StatusOr<std::string> ControlServer::ListenTcp(const ControlOptions& options) {
+  std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
+  if (options.tls.any()) {
+    ASSIGN_OR_RETURN(credentials, ServerTls(options.tls, options.tls_refresh_s));
+  }
+  absl::StatusOr<Fd> socket = cell::ListenTcp(options.address);
+  if (!socket.ok()) {
+    return absl::InvalidArgumentError(fmt::format("the control plane cannot listen at {}: {}", options.address,
+                                                  std::string(socket.status().message())));
+  }
+  std::string address = BoundAddress(socket->get(), options.address);
+  auto endpoint = std::make_unique<Endpoint>();
+  ControlListener::Options limits;
+  limits.connections_max = options.connections_max;
+  endpoint->listener = std::make_unique<ControlListener>(*std::move(socket), std::move(limits));
+  endpoint->service = std::make_unique<GuardedService>(
+      service_.get(), auditor_.get(),
+      [listener = endpoint->listener.get(), by_certificate = options.tls.any()](const grpc::ServerContext& context,
+                                                                                std::shared_ptr<void>* held) {
+        Caller caller = by_certificate ? CallerByTls(context) : Caller{Role::kOperator, "anyone", {}};
+        caller.from = PeerText(context.peer());
+        if (std::optional<ControlListener::Use> use = listener->Begin(context.peer())) {
+          *held = std::make_shared<ControlListener::Use>(*std::move(use));
+        }
+        return caller;
+      });
+  grpc::ServerBuilder builder;
+  Limit(options, &builder);
+  // Reflection and health are for those who may ask, which they do not check themselves.
+  builder.SetOption(std::make_unique<grpc::HealthCheckServiceServerBuilderOption>(nullptr));
+  builder.SetOption(std::make_unique<WithoutReflection>());
+  builder.RegisterService(endpoint->service.get());
+  endpoint->acceptor = builder.experimental().AddExternalConnectionAcceptor(
+      grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, std::move(credentials));
+  endpoint->server = builder.BuildAndStart();
+  if (endpoint->server == nullptr) return absl::InternalError("gRPC does not start");
+  endpoint->listener->Start([acceptor = endpoint->acceptor.get()](int fd) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.fd = fd;
+    acceptor->HandleNewConnection(&connection);
+  });
+  endpoints_.push_back(std::move(endpoint));
+  return address;
+}
+
+absl::Status ControlServer::ListenUnix(const ControlOptions& options) {
+  ASSIGN_OR_RETURN(Fd socket, ListenControlSocket(options.socket, options.socket_mode));
+  socket_ = options.socket;
+  auto endpoint = std::make_unique<Endpoint>();
+  ControlListener::Options limits;
+  limits.connections_max = options.connections_max;
+  limits.admits = options.admits;
+  if (!limits.admits) limits.admits = [](uid_t user) { return user == ::geteuid() || user == 0; };
+  limits.kept_out = [auditor = auditor_.get()](uid_t user) {
+    AuditEntry entry;
+    entry.event = "kept_out";
+    entry.caller = {Role::kNobody, fmt::format("uid/{}", user), "unix"};
+    auditor->Refuse(std::move(entry));
+  };
+  endpoint->listener = std::make_unique<ControlListener>(std::move(socket), std::move(limits));
+  endpoint->service = std::make_unique<GuardedService>(
+      service_.get(), auditor_.get(),
+      [listener = endpoint->listener.get()](const grpc::ServerContext& context, std::shared_ptr<void>* held) {
+        std::optional<ControlListener::Use> use = listener->Begin(context.peer());
+        if (!use.has_value() || !use->uid().has_value()) return Caller{Role::kNobody, {}, "unix"};
+        Caller caller{Role::kOperator, fmt::format("uid/{}", *use->uid()), "unix"};
+        *held = std::make_shared<ControlListener::Use>(*std::move(use));
+        return caller;
+      });
+  grpc::ServerBuilder builder;
+  Limit(options, &builder);
+  builder.RegisterService(endpoint->service.get());
+  endpoint->server = builder.BuildAndStart();
+  if (endpoint->server == nullptr) return absl::InternalError("gRPC does not start");
+  endpoint->listener->Start([server = endpoint->server.get()](int fd) { grpc::AddInsecureChannelFromFd(server, fd); });
+  endpoints_.push_back(std::move(endpoint));
+  return absl::OkStatus();
 }
 
 }  // namespace cell

@@ -1,10 +1,17 @@
+#include <arpa/inet.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <condition_variable>
+#include <cstring>
 #include <functional>
 #include <future>
 #include <mutex>
@@ -14,14 +21,27 @@
 #include "cell/control/control_client.h"
 #include "cell/control/control_server.h"
 #include "cell/control/controlled_worker.h"
+#include "cell/io/net/fd.h"
 #include "fmt/format.h"
 
 namespace cell {
 namespace {
 
+// Returns options of a control plane at a Unix socket in a directory of its own.
+ControlOptions AtSocket() {
+  static const std::string directory = [] {
+    std::string made = "/tmp/cell-control-XXXXXX";
+    return std::string(::mkdtemp(made.data()));
+  }();
+  static int sockets = 0;
+  ControlOptions options;
+  options.socket = fmt::format("{}/{}", directory, sockets++);
+  return options;
+}
+
 // Sends one message to a method by its name, and returns the answer, like a tool that was not built with our protocol.
-std::string Ask(const std::string& address, const std::string& method, const std::string& message) {
-  grpc::GenericStub stub(grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+std::string Ask(const std::string& socket, const std::string& method, const std::string& message) {
+  grpc::GenericStub stub(grpc::CreateChannel("unix:" + socket, grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
   grpc::CompletionQueue queue;
   const auto wait = [&queue] {
@@ -45,31 +65,47 @@ std::string Ask(const std::string& address, const std::string& method, const std
 }
 
 TEST(ControlServer, TellsOfItsHealthAndItsServices) {
-  const auto server = ControlServer::Start({}, {});
+  const ControlOptions options = AtSocket();
+  const auto server = ControlServer::Start(options, {});
   ASSERT_TRUE(server.ok()) << server.status();
   // HealthCheckRequest{} and HealthCheckResponse{status: SERVING}.
-  EXPECT_EQ(Ask((*server)->address(), "/grpc.health.v1.Health/Check", ""), std::string("\x08\x01"));
+  EXPECT_EQ(Ask(options.socket, "/grpc.health.v1.Health/Check", ""), std::string("\x08\x01"));
   // ServerReflectionRequest{list_services: ""}.
   const std::string services =
-      Ask((*server)->address(), "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
-          std::string("\x3a\x00", 2));
+      Ask(options.socket, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", std::string("\x3a\x00", 2));
   EXPECT_NE(services.find("cell.control.Control"), std::string::npos);
   EXPECT_NE(services.find("grpc.health.v1.Health"), std::string::npos);
 }
 
 TEST(ControlServer, RefusesWhatItCannotDo) {
-  const auto server = ControlServer::Start({}, {});
+  ControlOptions options = AtSocket();
+  const auto server = ControlServer::Start(options, {});
   ASSERT_TRUE(server.ok());
   const auto client = ControlClient::Open("server-0", (*server)->address(), {});
   ASSERT_TRUE(client.ok());
   EXPECT_EQ((*client)->Split(7).code(), absl::StatusCode::kNotFound);
   EXPECT_EQ((*client)->SetLogLevel("loud").code(), absl::StatusCode::kInvalidArgument);
-  ControlOptions options;
-  options.address = "nowhere";
-  EXPECT_EQ(ControlServer::Start(options, {}).status().code(), absl::StatusCode::kInvalidArgument);
+  const auto refused = [](const ControlOptions& of, const std::string& part) {
+    const absl::Status status = ControlServer::Start(of, {}).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_NE(status.message().find(part), std::string::npos) << status;
+  };
   options = {};
-  options.tls_certificate = options.tls_key = "/no/such/file";
-  EXPECT_EQ(ControlServer::Start(options, {}).status().code(), absl::StatusCode::kInvalidArgument);
+  options.address = "nowhere";
+  options.insecure = true;
+  refused(options, "nowhere");
+  options.address = "127.0.0.1:0";
+  options.insecure = false;
+  refused(options, "everyone who can reach the control plane at 127.0.0.1:0 could drop tables");
+  options.tls.certificate = options.tls.key = "/no/such/file";
+  refused(options, "needs all three");
+  options.tls.authority = "/no/such/file";
+  refused(options, "/no/such/file");
+  options.address.clear();
+  refused(options, "give --control HOST:PORT, too");
+  options = {};
+  options.socket = "/tmp/" + std::string(110, 'x');
+  refused(options, "use a directory with a shorter name");
   const auto nobody = ControlClient::Open("server-9", "127.0.0.1:1", {});
   ASSERT_TRUE(nobody.ok());
   const absl::Status status = (*nobody)->Split(1);
@@ -131,12 +167,12 @@ class FakeWorker : public ControlledWorker {
   // Waits until a request is not answered, because of `silent_on`.
   void AwaitUnanswered() {
     std::unique_lock lock(mutex_);
-    waiting_.wait(lock, [this] { return unanswered_ != nullptr; });
+    waiting_.wait(lock, [this] { return !unanswered_.empty(); });
   }
-  // Answers that request.
+  // Answers such requests.
   void AnswerLate() {
     const std::lock_guard lock(mutex_);
-    std::exchange(unanswered_, nullptr)();
+    for (const std::function<void()>& answer : std::exchange(unanswered_, {})) answer();
   }
 
   Holding holding;
@@ -158,7 +194,7 @@ class FakeWorker : public ControlledWorker {
       constexpr std::array kQuestions = {"status", "regions", "holds", "owners", "drain progress"};
       if (std::find(kQuestions.begin(), kQuestions.end(), request) == kQuestions.end()) orders_.push_back(request);
       if (!silent_on.empty() && request.rfind(silent_on, 0) == 0) {
-        unanswered_ = [answer = std::move(answer), result = std::move(result)] { answer(result); };
+        unanswered_.emplace_back([answer = std::move(answer), result = std::move(result)] { answer(result); });
         waiting_.notify_all();
         return;
       }
@@ -168,14 +204,15 @@ class FakeWorker : public ControlledWorker {
 
   std::mutex mutex_;
   std::condition_variable waiting_;
-  std::vector<std::string> orders_;   // Guarded by mutex_.
-  std::function<void()> unanswered_;  // Guarded by mutex_.
+  std::vector<std::string> orders_;                // Guarded by mutex_.
+  std::vector<std::function<void()>> unanswered_;  // Guarded by mutex_.
 };
 
 // A control plane over two workers, and its client.
 class ControlOverWorkers : public testing::Test {
  protected:
-  void Start(const ControlOptions& options = {}) {
+  void Start(const ControlOptions& options = AtSocket()) {
+    socket_ = options.socket;
     auto server = ControlServer::Start(options, {&workers_[0], &workers_[1]});
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
@@ -186,12 +223,13 @@ class ControlOverWorkers : public testing::Test {
   }
   // A control plane that waits for no worker long.
   void StartImpatient() {
-    ControlOptions options;
+    ControlOptions options = AtSocket();
     options.answer_timeout = std::chrono::milliseconds(50);
     Start(options);
   }
 
   std::array<FakeWorker, 2> workers_;  // Outlive the server.
+  std::string socket_;
   std::unique_ptr<ControlServer> server_;
   std::unique_ptr<ControlClient> client_;
 };
@@ -331,8 +369,7 @@ TEST_F(ControlOverWorkers, ReportsAWorkerThatDoesNotAnswer) {
   StartImpatient();
   const absl::Status silent = client_->Split(7);
   EXPECT_EQ(silent.code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(silent.message(),
-            fmt::format("server-0 (control plane at {}): the worker does not answer", server_->address()));
+  EXPECT_EQ(silent.message(), fmt::format("server-0 (control plane at {}): the worker does not answer", socket_));
   EXPECT_EQ(workers_[0].Orders(), Orders());
 }
 
@@ -352,7 +389,7 @@ TEST_F(ControlOverWorkers, AServerThatDoesNotAnswerInTheCallersTimeIsNamed) {
   workers_[1].Hold(7);
   Start();
   const auto hurried = NewClient(std::chrono::milliseconds(50));
-  const std::string who = fmt::format("server-0 (control plane at {})", server_->address());
+  const std::string who = fmt::format("server-0 (control plane at {})", socket_);
   EXPECT_EQ(hurried->Status().status(),
             absl::DeadlineExceededError(who + " did not answer within 0.05 s; is it stopped or overloaded?"));
   EXPECT_EQ(hurried->Split(7),
@@ -379,6 +416,87 @@ TEST_F(ControlOverWorkers, ACallerThatStopsWaitingIsFree) {
   workers_[0].AwaitUnanswered();
   client_->Cancel();
   EXPECT_EQ(made.get().status().code(), absl::StatusCode::kCancelled);
+}
+
+// Connects and says nothing. Returns whether the server has closed the connection within ten seconds.
+bool IsEnded(const sockaddr* address, socklen_t bytes) {
+  const Fd fd(::socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (::connect(fd.get(), address, bytes) != 0) return false;
+  const timeval patience{10, 0};
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+  char buffer[4096];
+  for (;;) {  // gRPC says that it will end.
+    const ssize_t got = ::recv(fd.get(), buffer, sizeof(buffer), 0);
+    if (got == 0 || (got < 0 && errno == ECONNRESET)) return true;
+    if (got < 0) return false;
+  }
+}
+
+TEST_F(ControlOverWorkers, AnIdleConnectionEnds) {
+  ControlOptions options = AtSocket();
+  options.address = "127.0.0.1:0";
+  options.insecure = true;
+  options.idle = std::chrono::milliseconds(50);
+  Start(options);
+  sockaddr_un local{};
+  local.sun_family = AF_UNIX;
+  std::memcpy(local.sun_path, options.socket.data(), options.socket.size());
+  EXPECT_TRUE(IsEnded(reinterpret_cast<const sockaddr*>(&local), sizeof(local)));
+  const std::string address = server_->address().substr(0, server_->address().find(','));
+  sockaddr_in remote{};
+  remote.sin_family = AF_INET;
+  remote.sin_addr.s_addr = ::htonl(INADDR_LOOPBACK);
+  remote.sin_port = ::htons(static_cast<uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+  EXPECT_TRUE(IsEnded(reinterpret_cast<const sockaddr*>(&remote), sizeof(remote)));
+  EXPECT_TRUE(client_->Status().ok());  // It connects again.
+}
+
+TEST_F(ControlOverWorkers, ALargeRequestIsRefused) {
+  Start();
+  EXPECT_EQ(client_->DropTable(std::string(100'000, 'x')).code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(workers_[0].Orders(), Orders());
+}
+
+TEST_F(ControlOverWorkers, AsManyRequestsAreServedAtOnceAsThereAreThreads) {
+  constexpr int kRequests = 48, kServedMax = 32;
+  workers_[0].silent_on = "status";
+  ControlOptions options = AtSocket();
+  options.answer_timeout = std::chrono::seconds(3);
+  Start(options);
+  grpc::CompletionQueue queue;
+  struct Request {
+    std::unique_ptr<grpc::GenericStub> stub;
+    grpc::ClientContext context;
+    std::unique_ptr<grpc::GenericClientAsyncResponseReader> call;
+    grpc::ByteBuffer reply;
+    grpc::Status status;
+  };
+  std::vector<std::unique_ptr<Request>> requests;
+  const grpc::Slice nothing("");
+  for (int i = 0; i < kRequests; ++i) {
+    Request& request = *requests.emplace_back(std::make_unique<Request>());
+    grpc::ChannelArguments own;
+    own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // A connection of its own.
+    request.stub = std::make_unique<grpc::GenericStub>(
+        grpc::CreateCustomChannel("unix:" + socket_, grpc::InsecureChannelCredentials(), own));
+    request.call = request.stub->PrepareUnaryCall(&request.context, "/cell.control.Control/Status",
+                                                  grpc::ByteBuffer(&nothing, 1), &queue);
+    request.call->StartCall();
+    request.call->Finish(&request.reply, &request.status, nullptr);
+  }
+  int served = 0, refused = 0;
+  for (int i = 0; i < kRequests; ++i) {
+    void* tag = nullptr;
+    bool ok = false;
+    ASSERT_TRUE(queue.Next(&tag, &ok));
+  }
+  for (const auto& request : requests) {
+    served += request->status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
+    refused += request->status.error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED;
+  }
+  EXPECT_LE(served, kServedMax);
+  EXPECT_GT(served, 0);
+  EXPECT_EQ(served + refused, kRequests);
 }
 
 // A worker that has ended, and does not run any more, does not answer.

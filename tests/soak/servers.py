@@ -181,7 +181,7 @@ class Servers:
                        "--fabric", plan.fabric, "--takeover-after", "0.3", "--checkpoint-mb", str(plan.checkpoint_mb),
                        "--log-dir", str(self.home / "log")]
             if plan.zookeeper:
-                command += ["--cluster", self.address, "--workers", str(plan.workers), "--listen", f"{addresses[name]}:7000", "--control", f"{addresses[name]}:7100",
+                command += ["--cluster", self.address, "--workers", str(plan.workers), "--listen", f"{addresses[name]}:7000", "--insecure",
                             "--durability", plan.durability, "--regions-max", str(plan.regions_max), "--node-bytes", str(plan.node_bytes),
                             "--meganode-bytes", str(plan.meganode_bytes), "--extents-bytes", str(plan.extents_bytes)]
             self.servers.append(Server(name, self.home, self.directory / f"{name}.log", command, plan.descriptors))

@@ -7,6 +7,7 @@
 
 #include "cell/base/status_macros.h"
 #include "cell/cluster/embedded/embedded_membership.h"
+#include "cell/cluster/zookeeper/digest_file.h"
 #include "cell/cluster/zookeeper/zookeeper_membership.h"
 #include "cell/io/file/text_file.h"
 #include "fmt/format.h"
@@ -22,7 +23,12 @@ absl::StatusOr<std::unique_ptr<Membership>> OpenMembership(const std::string& cl
     }
     // If this is the directory of servers whose cluster is in ZooKeeper, //tools:up wrote the cluster's address there.
     const std::string address = errno == ENOENT ? FirstLineOf(cluster + "/address").value_or("") : "";
-    if (NamesZooKeeper(address)) return OpenMembership(address, digest);
+    if (NamesZooKeeper(address)) {
+      const std::string file = fmt::format("{}/{}", cluster, kDigestFileName);
+      if (!digest.empty() || ::access(file.c_str(), F_OK) != 0) return OpenMembership(address, digest);
+      ASSIGN_OR_RETURN(const std::string its, ReadZooKeeperDigest(file));
+      return OpenMembership(address, its);
+    }
     ASSIGN_OR_RETURN(std::unique_ptr<Membership> embedded, EmbeddedMembership::Open(cluster));
     return embedded;
   }

@@ -12,8 +12,9 @@ namespace cell {
 inline bool NamesZooKeeper(const std::string& cluster) { return cluster.compare(0, 5, "zk://") == 0; }
 
 // Opens a cluster as a client. `digest` is for ZooKeeper, or empty. A directory whose file `address` names a cluster in
-// ZooKeeper stands for that cluster. Returns PermissionDenied if the directory may not be read, and otherwise the
-// errors of EmbeddedMembership::Open and ZooKeeperMembership::Open.
+// ZooKeeper stands for that cluster, with the credentials in its file kDigestFileName unless `digest` is given. Returns
+// PermissionDenied if the directory may not be read, and otherwise the errors of EmbeddedMembership::Open and
+// ZooKeeperMembership::Open.
 absl::StatusOr<std::unique_ptr<Membership>> OpenMembership(const std::string& cluster, const std::string& digest);
 
 }  // namespace cell

@@ -48,12 +48,14 @@ int64_t ZooKeeperConnection::session_ns() const {
   return int64_t{handle_ != nullptr ? zoo_recv_timeout(handle_) : options_.session_ms} * 1'000'000;
 }
 
-void ZooKeeperConnection::Watch(zhandle_t*, int type, int, const char*, void* context) {
+void ZooKeeperConnection::Watch(zhandle_t*, int type, int state, const char*, void* context) {
   auto* const connection = static_cast<ZooKeeperConnection*>(context);
   if (type != ZOO_SESSION_EVENT) return connection->on_change_();
-  // The C client has changed zoo_state before it calls this. Taking the mutex makes sure that a waiter sees the new
-  // state or is waiting already.
-  { const std::lock_guard lock(connection->mutex_); }
+  // The C client has changed zoo_state before it calls this.
+  {
+    const std::lock_guard lock(connection->mutex_);
+    connection->told_state_ = state;
+  }
   connection->session_changed_.notify_all();
 }
 
@@ -69,10 +71,13 @@ int ZooKeeperConnection::AwaitSession(int64_t until_ns) {
   std::unique_lock lock(mutex_);
   for (;;) {
     const int state = zoo_state(handle_);
-    const bool settled =
-        state == ZOO_CONNECTED_STATE || state == ZOO_AUTH_FAILED_STATE || state == ZOO_EXPIRED_SESSION_STATE;
+    // The C client is connected before it has sent the credentials, and tells so after that. A request that was sent in
+    // between would be refused, or be sent without a creator for its ACL.
+    const bool connected = state == ZOO_CONNECTED_STATE && told_state_ == ZOO_CONNECTED_STATE;
+    const bool settled = connected || state == ZOO_AUTH_FAILED_STATE || state == ZOO_EXPIRED_SESSION_STATE;
     const int64_t left_ns = until_ns - options_.clock->NowNs();
-    if (settled || stopping_ || left_ns <= 0) return state;
+    if (settled || stopping_) return state;
+    if (left_ns <= 0) return state == ZOO_CONNECTED_STATE ? ZOO_CONNECTING_STATE : state;
     session_changed_.wait_for(lock, std::chrono::nanoseconds(left_ns));
   }
 }
@@ -90,17 +95,27 @@ bool ZooKeeperConnection::AwaitRetry(int64_t until_ns) {
 
 absl::Status ZooKeeperConnection::Connect() {
   if (handle_ != nullptr) zookeeper_close(handle_);
+  {
+    const std::lock_guard lock(mutex_);
+    told_state_ = 0;
+  }
   handle_ =
       zookeeper_init(options_.servers.c_str(), &ZooKeeperConnection::Watch, options_.session_ms, nullptr, this, 0);
   if (handle_ == nullptr) {
     return absl::InvalidArgumentError(fmt::format("ZooKeeper at {}: {}", options_.servers, std::strerror(errno)));
   }
-  if (!options_.digest.empty()) {
-    zoo_add_auth(handle_, "digest", options_.digest.data(), Size(options_.digest), nullptr, nullptr);
-  }
   const int64_t give_up_ns = options_.clock->NowNs() + 2 * session_ns();
-  const int state = AwaitSession(give_up_ns);
-  if (state == ZOO_CONNECTED_STATE) return absl::OkStatus();
+  int state = AwaitSession(give_up_ns);
+  while (state == ZOO_CONNECTED_STATE) {
+    if (options_.digest.empty()) return absl::OkStatus();
+    // Before there is a connection, the C client may refuse credentials, and would go on without them. From now on it
+    // sends them again with each connection.
+    const int rc = zoo_add_auth(handle_, "digest", options_.digest.data(), Size(options_.digest), nullptr, nullptr);
+    if (rc == ZOK) return absl::OkStatus();
+    if (rc != ZINVALIDSTATE) return ToStatus(rc, "the digest");
+    if (!AwaitRetry(give_up_ns)) break;  // The connection was lost at once.
+    state = AwaitSession(give_up_ns);
+  }
   if (state == ZOO_AUTH_FAILED_STATE) {
     return absl::PermissionDeniedError(fmt::format("ZooKeeper at {} rejected the digest", options_.servers));
   }

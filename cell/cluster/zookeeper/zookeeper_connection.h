@@ -71,8 +71,8 @@ class ZooKeeperConnection {
  private:
   static int Size(const std::string& text) { return static_cast<int>(text.size()); }
   const ACL_vector* acl() const { return options_.digest.empty() ? &ZOO_OPEN_ACL_UNSAFE : &ZOO_CREATOR_ALL_ACL; }
-  static void Watch(zhandle_t*, int type, int, const char*, void* context);
-  // Waits until the session is connected or has failed, Stop, or `until_ns`. Returns its state.
+  static void Watch(zhandle_t*, int type, int state, const char*, void* context);
+  // Waits until the session is connected, and knows our credentials, or has failed, Stop, or `until_ns`. Returns its state.
   int AwaitSession(int64_t until_ns);
   // Waits until a call that was lost may be made again. Returns false after `until_ns` or Stop.
   bool AwaitRetry(int64_t until_ns);
@@ -81,9 +81,10 @@ class ZooKeeperConnection {
   const std::function<void()> on_change_;
   zhandle_t* handle_ = nullptr;
   bool expired_ = false;
-  std::mutex mutex_;                         // Guards stopping_.
+  std::mutex mutex_;                         // Guards stopping_ and told_state_.
   std::condition_variable session_changed_;  // The session's state has changed, or stopping_ has.
   bool stopping_ = false;
+  int told_state_ = 0;  // The session's state that Watch was last called with; 0: none yet.
 };
 
 }  // namespace cell

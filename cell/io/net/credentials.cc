@@ -72,6 +72,11 @@ absl::StatusOr<Credentials> Read(const CredentialFiles::Paths& paths) {
 
 }  // namespace
 
+std::string SecretFileIn(const std::string& directory) {
+  std::string path = directory + "/secret";
+  return ::access(path.c_str(), F_OK) == 0 ? path : "";
+}
+
 absl::StatusOr<Keyring> ReadSecretFile(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path, /*is_private=*/true));
   absl::StatusOr<Keyring> keys = Keyring::Parse(text);

@@ -68,6 +68,9 @@ class CredentialFiles final : public CredentialSource {
   int64_t looked_ns_ = INT64_MIN;
 };
 
+// Returns the secret file of a cluster in this directory, DIR/secret, or "" if it has none.
+std::string SecretFileIn(const std::string& directory);
+
 // Reads a secret file, which other users must not be able to read. Returns InvalidArgument if it is not valid.
 absl::StatusOr<Keyring> ReadSecretFile(const std::string& path);
 
