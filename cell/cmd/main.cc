@@ -1,6 +1,7 @@
 // cell_server runs one server process of a cluster. Usually started by //tools:up.
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -8,7 +9,6 @@
 #include <csignal>
 #include <deque>
 #include <filesystem>
-#include <fstream>
 #include <future>
 #include <optional>
 #include <thread>
@@ -19,6 +19,7 @@
 #include "cell/cluster/embedded/embedded_membership.h"
 #include "cell/cluster/zookeeper/zookeeper_membership.h"
 #include "cell/cmd/help_text.h"
+#include "cell/cmd/log_file.h"
 #include "cell/cmd/log_lines.h"
 #include "cell/cmd/number_flags.h"
 #include "cell/cmd/serving_address.h"
@@ -29,6 +30,7 @@
 #include "cell/io/fabric/open/open_fabric.h"
 #include "cell/io/fabric/verbs/verbs_device.h"
 #include "cell/io/file/posix_files.h"
+#include "cell/io/file/private_directory.h"
 #include "cell/io/net/descriptors.h"
 #include "cell/log/directory_log_store.h"
 #include "cell/log/log_directory.h"
@@ -68,6 +70,9 @@ struct Flags {
   ControlOptions control;
   std::string stop_at;
   std::string log_level = "info";
+  std::string log_file;
+  uint64_t log_file_mb = 16;
+  int log_files = 4;
 };
 
 std::atomic<bool> stop = false;
@@ -75,7 +80,6 @@ std::atomic<bool> stop = false;
 // How long a worker sleeps at most, and so how soon a signal is noticed.
 constexpr int64_t kNapNs = 200'000'000;
 
-constexpr size_t kNameBytesMax = 64;
 constexpr uint32_t kRegionsMax = 65'536;  // Per worker.
 
 // With fewer, gRPC ends the process.
@@ -106,7 +110,8 @@ absl::Status ApplyMemoryMax(Flags* flags) {
 // Takes a lock that is held while the server runs, so that a second one with this name and directory is refused.
 absl::StatusOr<Fd> LockServer(const Flags& flags) {
   const std::string path = EmbeddedMembership::LockPath(flags.dir, flags.name);
-  Fd lock(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));  // A process that may read the file can lock it.
+  // Only this user may read the file: a process that may read it can lock it.
+  Fd lock(::open(path.c_str(), O_CREAT | O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!lock.valid()) return ErrnoError(absl::StatusCode::kInvalidArgument, fmt::format("cannot open {}", path));
   if (!TryLock(lock)) {
     return absl::AlreadyExistsError(
@@ -169,7 +174,10 @@ absl::StatusOr<Worker::Logs> OpenLogs(const Flags& flags, const ClusterState& cl
                     "durability, or remove the logs",
                     directory));
   }
+  RETURN_IF_ERROR(files.MakeDirectory(directory));
+  RETURN_IF_ERROR(CheckPrivateDirectory(directory));
   RETURN_IF_ERROR(ClaimLogDirectory(directory, cluster.uuid));
+  if (CloseToOthers(directory)) spdlog::info("{} was readable by other users; now it is only this user's", directory);
   const ThreadPool::Work wake = [fabric] { fabric->Wake(); };
   return Worker::Logs{std::make_shared<DirectoryLogStore>(&files, directory),
                       std::make_unique<OsThreadPool>(kDiskThreads, wake),
@@ -237,10 +245,11 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags, uint32_t
 // Writes the control plane's address to a file, which is replaced as a whole.
 absl::Status TellControl(const Flags& flags, const std::string& address) {
   const std::string path = fmt::format("{}/{}.control", flags.dir, flags.name);
-  if (!(std::ofstream(path + ".new", std::ios::trunc) << address << std::flush)) {
-    return ErrnoError(absl::StatusCode::kUnavailable, fmt::format("cannot write {}.new", path));
-  }
-  return PosixFiles().Rename(path + ".new", path);
+  PosixFiles files;
+  (void)files.Remove(path + ".new");  // A server that was killed may have left it.
+  ASSIGN_OR_RETURN(const std::unique_ptr<File> file, files.Create(path + ".new"));
+  RETURN_IF_ERROR(file->Append(address));
+  return files.Rename(path + ".new", path);
 }
 
 // Returns the result of Worker::Stop.
@@ -264,17 +273,39 @@ absl::Status CheckFlags(const Flags& flags) {
   for (const double number : {flags.split_at, flags.sync_bound_ms, flags.takeover_after_s}) {
     if (std::isnan(number)) return absl::InvalidArgumentError("nan is not a valid number for a flag");
   }
-  const bool plain = std::all_of(flags.name.begin(), flags.name.end(),
-                                 [](unsigned char c) { return std::isgraph(c) != 0 && c != '/'; });
-  if (flags.name.empty() || flags.name.size() > kNameBytesMax || !plain) {
+  if (!IsServerName(flags.name)) {
     return absl::InvalidArgumentError(fmt::format(
         "{} is not a valid server name: --name must have 1 to {} printable characters, without / and spaces",
-        ForMessage(flags.name), kNameBytesMax));
+        ForMessage(flags.name), kServerNameMax));
   }
   if (!flags.cluster.empty()) {  // Without --cluster the directory says what shape regions have.
     RETURN_IF_ERROR(CheckShape(flags.shape));
     if (flags.inline_max.has_value()) RETURN_IF_ERROR(CheckInlineMax(*flags.inline_max, flags.shape.node_bytes));
   }
+  return absl::OkStatus();
+}
+
+// Makes sure that the server's directory is there, unless it is the cluster, and that no other user can change what is
+// in it.
+absl::Status PrepareDirectory(const Flags& flags) {
+  if (!flags.cluster.empty()) RETURN_IF_ERROR(PosixFiles().MakeDirectory(flags.dir));
+  const absl::Status status = CheckPrivateDirectory(flags.dir);
+  if (absl::IsNotFound(status)) return absl::OkStatus();  // Opening the cluster says what to do.
+  RETURN_IF_ERROR(status);
+  if (OthersCanRead(flags.dir)) {
+    spdlog::warn("other users can see which files are in {}: chmod 700 '{}' ends that", flags.dir, flags.dir);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LogToFile(const Flags& flags, std::shared_ptr<LogFile>* file) {
+  if (flags.log_file.empty()) return absl::OkStatus();
+  const LogFile::Limits limits{flags.log_file_mb << 20, flags.log_files};
+  ASSIGN_OR_RETURN(*file, LogFile::Open(flags.log_file, limits));
+  auto logger = std::make_shared<spdlog::logger>("", *file);
+  logger->set_formatter(LogLines());
+  logger->set_level(spdlog::get_level());
+  spdlog::set_default_logger(std::move(logger));
   return absl::OkStatus();
 }
 
@@ -289,6 +320,9 @@ absl::Status Run(Flags flags) {
         descriptors, kDescriptorsMin));
   }
   ASSIGN_OR_RETURN(flags.control.address, WithFreePort(flags.control.address));
+  RETURN_IF_ERROR(PrepareDirectory(flags));
+  std::shared_ptr<LogFile> log_file;
+  RETURN_IF_ERROR(LogToFile(flags, &log_file));
   uint32_t count = flags.workers;
   if (flags.cluster.empty()) {
     ASSIGN_OR_RETURN(const std::unique_ptr<EmbeddedMembership> membership, EmbeddedMembership::Open(flags.dir));
@@ -298,8 +332,6 @@ absl::Status Run(Flags flags) {
     }
     count = static_cast<uint32_t>(self->workers.size());
   }
-  // Without --cluster the directory exists: it is the cluster.
-  if (!flags.cluster.empty()) RETURN_IF_ERROR(PosixFiles().MakeDirectory(flags.dir));
   ASSIGN_OR_RETURN(const Fd lock, LockServer(flags));
   std::vector<std::unique_ptr<Worker>> workers;
   for (uint32_t i = 0; i < count; ++i) {
@@ -312,6 +344,7 @@ absl::Status Run(Flags flags) {
   for (const auto& worker : workers) controlled.push_back(&controls.emplace_back(worker.get()));
   ASSIGN_OR_RETURN(std::unique_ptr<ControlServer> control, ControlServer::Start(flags.control, controlled));
   RETURN_IF_ERROR(TellControl(flags, control->address()));
+  if (log_file != nullptr) log_file->TakeStandardStreams();  // Until now, errors have to reach who started the server.
   spdlog::info("the control plane is listening at {}", control->address());
   EndOnSignals();
   std::vector<std::future<absl::Status>> running;
@@ -331,6 +364,7 @@ absl::Status Run(Flags flags) {
 }
 
 int Main(int argc, char** argv) {
+  ::umask(S_IRWXG | S_IRWXO);  // What the server makes is its user's alone.
   HoldStandardStreams();
   EnterCallersDirectory();
   Flags flags;
@@ -466,18 +500,32 @@ int Main(int argc, char** argv) {
   app.add_option("--log-level", flags.log_level, "Log level: trace, debug, info, warning or error")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error"}))
       ->capture_default_str();
+  CLI::Option* log_file = app.add_option(
+      "--log-file", flags.log_file,
+      "File for the server's messages, which is renamed to PATH.1 when it is full, and the older ones to "
+      "PATH.2 and so on; default: standard output");
+  app.add_option("--log-file-mb", flags.log_file_mb, "Size in MB at which a new --log-file is begun")
+      ->needs(log_file)
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--log-files", flags.log_files, "Number of log files that are kept, with the one that is written")
+      ->needs(log_file)
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);
-    fmt::print(stderr, "cell_server: {}\n", error.what());  // In one line, which //tools:up repeats.
+    fmt::print(stderr, "cell_server: {}\n", OneLine(error.what()));  // In one line, which //tools:up repeats.
     return 2;
   }
   spdlog::set_level(spdlog::level::from_str(flags.log_level));
   spdlog::set_formatter(LogLines());
   spdlog::flush_on(spdlog::level::info);
   if (const absl::Status status = Run(flags); !status.ok()) {
-    fmt::print(stderr, "cell_server: {}\n", std::string(status.message()));
+    const std::string why(status.message());
+    if (!flags.log_file.empty()) spdlog::error("{}", why);
+    fmt::print(stderr, "cell_server: {}\n", OneLine(why));
     return 2;
   }
   return 0;
