@@ -23,7 +23,8 @@ def parse(arguments=None):
     def add(flag, text, default=None, **options):
         parser.add_argument(flag, help=text if default is None else f"{text} (new clusters: {default})", **options)
 
-    parser.add_argument("--dir", default="/tmp/cell", help="directory of the cluster, which is created if it does not exist (default: %(default)s)")
+    parser.add_argument("--dir", default=cluster_directory.default_directory(),
+                        help="directory of the cluster, which is created for this user alone if it does not exist (default: %(default)s)")
     parser.add_argument("--server", metavar="NAME", help="start only this server of the cluster again")
     add("--servers", "number of server processes; keys spread over them as meganodes split, and a cluster can get more servers later", 1, type=int)
     add("--zookeeper", "keep the membership in the ZooKeeper at this address, or, without an address, in one that is started for the cluster",
@@ -41,7 +42,7 @@ def parse(arguments=None):
     add("--fabric", "how clients reach the servers; auto: shared memory and, with --host, tcp", "auto", choices=("auto", "shm", "tcp", "verbs"))
     add("--host", "address of this machine where clients on other machines can connect; if tcp needs an address and none is given, 127.0.0.1")
     add("--secret-file", "file with a secret of at least 16 bytes, not readable by others; only clients with the same secret can connect. "
-        "Shared memory does not check it: with a secret, only processes of this user can connect; without one, the umask decides")
+        "Shared memory does not check it: the directory is this user's alone")
     add("--poll", "how servers wait for requests; adaptive: idle servers sleep; busy: they never sleep", "adaptive", choices=("adaptive", "busy"))
     add("--durability", "when a write is on disk; none: never; async: within 10 ms of being acknowledged; sync: before it is acknowledged", "async",
         choices=("none", "async", "sync"))
@@ -153,6 +154,7 @@ def tell_of_end(directory, name, how):
 
 
 def main():
+    os.umask(0o077)
     args = parse()
     directory = cluster.user_path(args.dir)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # Like Ctrl-C.
