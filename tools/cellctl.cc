@@ -1,6 +1,7 @@
 // cellctl inspects a Cell cluster and changes its content. With a command, runs it; without one, shows a prompt.
 
 #include <signal.h>
+#include <sys/stat.h>
 
 #include <cstdio>
 #include <map>
@@ -269,6 +270,7 @@ absl::StatusOr<std::unique_ptr<Client>> Open(const CtlFlags& flags) {
 }
 
 int Main(int argc, char** argv) {
+  ::umask(S_IRWXG | S_IRWXO);  // Backups have the data in plain.
   HoldStandardStreams();
   EnterCallersDirectory();
   CtlFlags flags;

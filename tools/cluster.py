@@ -5,9 +5,11 @@ import os
 import re
 import secrets
 import subprocess
+import sys
 import time
 from pathlib import Path
 
+from tools import private_directory
 from tools.cluster_directory import (ClusterError, address_of, alone_in, is_empty, lock_holder, replace_file, running, servers_of,
                                      write_processes)
 from tools.cluster_settings import CONSTANTS, DEFAULTS, describe, names_of, settings_of
@@ -52,8 +54,9 @@ def binary(name):
 
 
 def user_path(text):
-    """Returns a path as the user meant it: `bazel run` changes the directory."""
-    return Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), text).resolve()
+    """Returns a path as the user meant it: `bazel run` changes the directory. Links are left to whoever uses the path,
+    so that private_directory.check sees them."""
+    return Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), text).absolute()
 
 
 def settle(directory, given):
@@ -133,18 +136,6 @@ def exists_in_zookeeper(directory, address):
     return "no cluster" not in asked.stderr
 
 
-def make_directory(directory):
-    """Creates the directory of a cluster unless it exists. Returns whether it was created."""
-    try:
-        if directory.exists() and not directory.is_dir():
-            raise ClusterError(f"{directory} is not a directory")
-        made_here = not directory.exists()
-        directory.mkdir(parents=True, exist_ok=True)
-        return made_here
-    except OSError as error:
-        raise ClusterError(f"cannot create the directory {directory} ({error.strerror}): give --dir a path at which this user can create one") from error
-
-
 def up(directory, only=None, wait_seconds=60, **given):
     """Starts a cluster, or its missing servers, and waits until it answers. Returns the processes of the servers
     started.
@@ -160,13 +151,16 @@ def up(directory, only=None, wait_seconds=60, **given):
       zookeeper: None: only the directory; "start": with a ZooKeeper of its own; HOST:PORT: one that runs
     only: the name of the one server to start.
     """
-    made_here = make_directory(directory)
+    made_here = private_directory.make(directory)
     new = False
     try:
         with alone_in(directory):
             if only is not None and settings_of(directory) is None:
                 raise ClusterError(f"there is no cluster in {directory}, so {only} cannot be started")
             settings, new = settle(directory, {key: value for key, value in given.items() if value is not None})
+            private_directory.check_content(directory)
+            if private_directory.close_to_others(directory):
+                print(f"note: other users could read {directory}; now it is yours alone (mode 700)", file=sys.stderr)
             return start(directory, settings, new, only, wait_seconds)
     except BaseException:
         if made_here and is_empty(directory):
@@ -260,14 +254,17 @@ def take_back(directory, names, listed_before, kept):
     for name in names:
         if name in joined:
             continue
-        for path in [directory / f"{name}.log", directory / f"{name}.lock", directory / f"{name}.audit", *directory.glob(f"{name}.*.sock")]:
+        for path in [*directory.glob(f"{name}.log*"), directory / f"{name}.lock", directory / f"{name}.audit", *directory.glob(f"{name}.*.sock")]:
             if path.name not in listed_before:
                 path.unlink(missing_ok=True)
 
 
 def start_server(directory, name, flags):
-    with open(directory / f"{name}.log", "ab") as log:
-        process = subprocess.Popen([program("cell/cmd/cell_server"), "--dir", str(directory), "--name", name, *flags],
+    """Starts a server, whose messages go to NAME.log: by itself, so that it limits their size, and by its standard
+    streams until it serves."""
+    to_file = ["--log-file", str(directory / f"{name}.log")] if PROGRAMS is None else []  # Earlier releases have no such flag.
+    with private_directory.open_to_append(directory / f"{name}.log") as log:
+        process = subprocess.Popen([program("cell/cmd/cell_server"), "--dir", str(directory), "--name", name, *to_file, *flags],
                                    stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, env=environment(directory))
         process.log_begins = log.tell()
         return process

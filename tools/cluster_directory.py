@@ -8,7 +8,7 @@ A cluster is a directory with
     log/            of a durable cluster: the regions' logs and checkpoints, from which it is recovered
     processes.json  the processes that `up` started
     NAME.lock       locked by server NAME while it runs, with its process id
-    NAME.log        each server's messages
+    NAME.log        each server's messages; NAME.log.1 and so on are older ones
     NAME.audit      what operators had each server do
     NAME.control.sock  the socket of its control plane
     zookeeper-digest   ZooKeeper's credentials, if `up` has made them
@@ -83,20 +83,32 @@ def has_open(pid, path):
         return False
 
 
+def default_directory():
+    """Returns the directory of a cluster for which none is given. Not in XDG_RUNTIME_DIR: that is in memory, ends with
+    the session, and with it a durable cluster's keys, and another session (sudo, cron) looks elsewhere."""
+    return f"/tmp/cell-{os.getuid()}"
+
+
 def is_empty(directory):
     return not directory.exists() or not any(directory.iterdir())
 
 
 def replace_file(path, text):
+    """Replaces a file by one of this user alone. Follows no link."""
     new = path.with_name(path.name + ".new")
-    new.write_text(text)
+    new.unlink(missing_ok=True)
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "w") as file:
+        file.write(text)
     new.rename(path)
 
 
 @contextlib.contextmanager
 def alone_in(directory):
     """Excludes other `up`s and `down`s meanwhile."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    except PermissionError as error:
+        raise ClusterError(f"{directory} belongs to user {os.stat(directory).st_uid}: run this as that user") from error
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -118,4 +130,4 @@ def address_of(directory):
 def write_processes(directory, processes, before=()):
     """Records what runs: `processes` that were started now, and entries that were recorded before."""
     listed = [{"pid": p.pid, "start_time": start_time(p.pid), "helper": "cell_server" not in p.args[0]} for p in processes]
-    (directory / "processes.json").write_text(json.dumps([*before, *listed]) + "\n")
+    replace_file(directory / "processes.json", json.dumps([*before, *listed]) + "\n")

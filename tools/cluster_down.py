@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+from tools import private_directory
 from tools.cluster_directory import ClusterError, alone_in, has_open, lock_holder, running, servers_of, start_time
 from tools.cluster_settings import settings_of
 
@@ -31,6 +32,8 @@ def last_line(path, begin=0, kind=""):
     """Returns the last line of a log file, from byte `begin` on, that contains `kind`, without its time. Returns "" if
     there is none."""
     try:
+        if path.stat().st_size < begin:
+            begin = 0  # The server has begun a new file.
         lines = [line for line in path.read_bytes()[begin:].decode(errors="replace").splitlines() if kind in line]
     except OSError:
         return ""
@@ -47,6 +50,7 @@ def down(directory, kill_after=60, say=lambda text: None):
     say: is called with a description of what is waited for. Returns the number of servers, and a line for each that
     was killed or ended with an error.
     """
+    private_directory.check(directory)  # Another user could have listed any process there.
     if settings_of(directory) is None:
         raise ClusterError(f"there is no cluster in {directory}")
     wrong = []

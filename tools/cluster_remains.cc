@@ -14,6 +14,7 @@
 #include "cell/cluster/zookeeper/digest_file.h"
 #include "cell/cluster/open/open_membership.h"
 #include "cell/io/file/posix_files.h"
+#include "cell/io/file/private_directory.h"
 #include "cell/io/file/text_file.h"
 #include "cell/log/directory_log_store.h"
 #include "cell/log/log_directory.h"
@@ -149,6 +150,7 @@ absl::StatusOr<ClusterRemains> ClusterRemains::InDirectory(const std::string& gi
   if (!listed_here && !fs::exists(path("up.json"), error) && !fs::exists(path("durable.json"), error)) {
     return absl::NotFoundError(fmt::format("there is no cluster in \"{}\"", directory));
   }
+  RETURN_IF_ERROR(CheckPrivateDirectory(directory));  // Another user could have put a link to other logs there.
   RETURN_IF_ERROR(CheckProcesses(directory));
   std::string address = TextOf(path("address"));
   while (!address.empty() && std::isspace(static_cast<unsigned char>(address.back()))) address.pop_back();
@@ -193,12 +195,11 @@ absl::StatusOr<ClusterRemains> ClusterRemains::InDirectory(const std::string& gi
   }
   // Locks are deleted last, and up.json last of the files that show that there is a cluster.
   for (const std::string& server : servers) {
-    remains.AddFile(path(server + ".log"));
-    remains.AddFile(path(server + ".control"));
+    for (const char* const end : {".log", ".log.new", ".control", ".control.new"}) remains.AddFile(path(server + end));
     for (const std::string& name : names) {
       const bool socket = name.starts_with(server + ".") && name.ends_with(".sock");
       const bool audit = name == server + ".audit" || name.starts_with(server + ".audit.");
-      if (socket || audit) remains.AddFile(path(name));
+      if (socket || audit || name.starts_with(server + ".log.")) remains.AddFile(path(name));
     }
   }
   for (const char* const name : {"regions.json.new", "regions.json", "processes.json", "address"}) {

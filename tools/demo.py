@@ -5,6 +5,7 @@ Everything runs over shared memory in a temporary directory and is taken down at
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -109,6 +110,7 @@ def main():
     parser.add_argument("--meganode-bytes", default="1M", help="bytes for the nodes of each meganode; small, so that they split")
     parser.add_argument("--extents-bytes", default="8M", help="bytes for the keys and values of each meganode")
     args = parser.parse_args()
+    os.umask(0o077)
     directory = Path(tempfile.mkdtemp(prefix="cell-demo-"))
     processes = []
     try:

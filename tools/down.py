@@ -4,12 +4,12 @@
 import argparse
 import sys
 
-from tools import cluster, cluster_down
+from tools import cluster, cluster_directory, cluster_down
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--dir", default="/tmp/cell", help="directory of the cluster (default: %(default)s)")
+    parser.add_argument("--dir", default=cluster_directory.default_directory(), help="directory of the cluster (default: %(default)s)")
     cluster_down.add_kill_after_flag(parser)
     args = parser.parse_args()
     status, ended = cluster_down.end_cluster("down", cluster.user_path(args.dir), args.kill_after)

@@ -131,7 +131,7 @@ echo "SOFT-ROCE-EXIT $?"
 poweroff -f
 INIT
 chmod +x "$root/init"
-(cd "$root" && find . | cpio -o -H newc --quiet | gzip -1) >"$work/initrd.gz"
+(cd "$root" && find . | cpio -o -H newc -R +0:+0 --quiet | gzip -1) >"$work/initrd.gz"
 
 accelerator=tcg,thread=multi cpu=max
 # KVM is not used, even if there is /dev/kvm: inside a virtual machine it often exists and does not work.

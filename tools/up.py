@@ -23,7 +23,8 @@ def parse(arguments=None):
     def add(flag, text, default=None, **options):
         parser.add_argument(flag, help=text if default is None else f"{text} (new clusters: {default})", **options)
 
-    parser.add_argument("--dir", default="/tmp/cell", help="directory of the cluster, which is created if it does not exist (default: %(default)s)")
+    parser.add_argument("--dir", default=cluster_directory.default_directory(),
+                        help="directory of the cluster, which is created for this user alone if it does not exist (default: %(default)s)")
     parser.add_argument("--server", metavar="NAME", help="start only this server of the cluster again")
     add("--servers", "number of server processes; keys spread over them as meganodes split, and a cluster can get more servers later", 1, type=int)
     add("--zookeeper", "keep the membership in the ZooKeeper at this address, or, without an address, in one that is started for the cluster. A new cluster's "
@@ -161,6 +162,7 @@ def tell_of_end(directory, name, how):
 
 
 def main():
+    os.umask(0o077)
     args = parse()
     directory = cluster.user_path(args.dir)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # Like Ctrl-C.

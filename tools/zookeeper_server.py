@@ -19,7 +19,7 @@ def start_zookeeper(directory, port, members=None, my_id=1, host="127.0.0.1", pr
     """
     if not Path(ZOOKEEPER).exists():
         raise ClusterError("ZooKeeper is not installed: apt-get install zookeeper")
-    directory.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     lines = [f"tickTime=500", "initLimit=10", "syncLimit=5", f"dataDir={directory}", f"clientPort={port}",
              f"clientPortAddress={host}", "admin.enableServer=false", "4lw.commands.whitelist=ruok"]
     for member, (peer, election) in (members or {}).items():
@@ -29,7 +29,7 @@ def start_zookeeper(directory, port, members=None, my_id=1, host="127.0.0.1", pr
     with open(directory / "zookeeper.log", "ab") as log:
         return subprocess.Popen([*prefix, ZOOKEEPER, "start-foreground", str(directory / "zoo.cfg")],
                                 env={**os.environ, "ZOOCFGDIR": str(directory), "ZOO_LOG_DIR": str(directory)},
-                                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+                                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, umask=0o077)
 
 
 def wait_for_zookeeper(port, process=None, seconds=60):

@@ -1,5 +1,6 @@
 #include "cell/cluster/cluster_text.h"
 
+#include <algorithm>
 #include <charconv>
 #include <vector>
 
@@ -10,8 +11,15 @@
 namespace cell {
 namespace {
 
-constexpr uint32_t kWorkersMax = 1025;  // Per server.
+constexpr uint32_t kWorkersMax = 64;  // Per server, as cell_server --workers.
 constexpr uint64_t kMeganodeBytesMax = kExtentsBytesMax;
+constexpr size_t kAddressBytesMax = 4096;
+
+// Returns whether a text can be an address: short enough, and without characters that would make a mess of messages.
+bool IsAddress(std::string_view text) {
+  return text.size() <= kAddressBytesMax &&
+         std::none_of(text.begin(), text.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f; });
+}
 
 }  // namespace
 
@@ -75,12 +83,15 @@ absl::StatusOr<WorkerText> ParseWorkerText(std::string_view text) {
   ASSIGN_OR_RETURN(worker.worker.regions_max, view.Get<uint32_t>("regions_max"));
   ASSIGN_OR_RETURN(worker.control, view.Get<std::string>("control", ""));
   if (worker.worker.address.empty()) return absl::InvalidArgumentError("\"address\" is empty");
+  for (const std::string& text : {worker.worker.address, worker.control}) {
+    if (!IsAddress(text)) return absl::InvalidArgumentError("an address is too long, or has control characters");
+  }
   return worker;
 }
 
 std::optional<WorkerId> ParseWorkerId(std::string_view text) {
   const size_t dot = text.rfind('.');
-  if (dot == std::string_view::npos || dot == 0) return std::nullopt;
+  if (dot == std::string_view::npos || !IsServerName(text.substr(0, dot))) return std::nullopt;
   const std::string_view number = text.substr(dot + 1);
   uint32_t worker = 0;
   const auto [end, error] = std::from_chars(number.begin(), number.end(), worker);

@@ -37,7 +37,7 @@ struct WorkerText {
 };
 std::string ToText(const WorkerText& worker);
 absl::StatusOr<WorkerText> ParseWorkerText(std::string_view text);
-// Parses SERVER.N. Returns nullopt if the text does not have this form.
+// Parses SERVER.N. Returns nullopt if the text does not have this form, or SERVER is no server's name.
 std::optional<WorkerId> ParseWorkerId(std::string_view text);
 
 }  // namespace cell

@@ -48,12 +48,25 @@ TEST(ClusterConstants, ThoseThatDifferAreNamedWithBothValues) {
             "--durability none (the cluster has sync)");
 }
 
+TEST(WorkerText, AddressesAreShortAndPrintable) {
+  const auto parse = [](const std::string& address, const std::string& control) {
+    return ParseWorkerText(ToText({{address, 1}, control})).ok();
+  };
+  EXPECT_TRUE(parse("tcp://10.0.0.1:1,shm://m/a path/\xc3\xbc", "10.0.0.1:2"));
+  EXPECT_FALSE(parse("tcp://10.0.0.1:1\n", ""));
+  EXPECT_FALSE(parse("tcp://10.0.0.1:1", "\x1b[2J"));
+  EXPECT_FALSE(parse(std::string(5000, 'a'), ""));
+  EXPECT_FALSE(parse("a", std::string(5000, 'a')));
+}
+
 TEST(WorkerId, IsASeverAndANumber) {
   EXPECT_EQ(ParseWorkerId("a.b.3"), (WorkerId{"a.b", 3}));
-  for (const char* text :
-       {"", ".", "a", "a.", ".1", "a.-1", "a.+1", "a. 1", "a.01", "a.1x", "a.1025", "a.4294967296"}) {
+  for (const char* text : {"", ".", "a", "a.", ".1", "a.-1", "a.+1", "a. 1", "a.01", "a.1x", "a.64", "a.4294967296",
+                           "a b.0", "a/b.0", "../a.0", "a\n.0", "\x1b[2J.0", "\xe2\x80\xae.0", "\xff.0"}) {
     EXPECT_EQ(ParseWorkerId(text), std::nullopt) << text;
   }
+  EXPECT_TRUE(ParseWorkerId(std::string(kServerNameMax, 'a') + ".0").has_value());
+  EXPECT_FALSE(ParseWorkerId(std::string(kServerNameMax + 1, 'a') + ".0").has_value());
 }
 
 }  // namespace

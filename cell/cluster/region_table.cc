@@ -12,6 +12,11 @@
 
 namespace cell {
 
+bool IsServerName(std::string_view name) {
+  const bool plain = std::all_of(name.begin(), name.end(), [](char c) { return c > ' ' && c < 0x7f && c != '/'; });
+  return !name.empty() && name.size() <= kServerNameMax && plain;
+}
+
 size_t RegionTable::CountOf(const WorkerId& worker) const {
   return static_cast<size_t>(
       std::count_if(regions.begin(), regions.end(), [&](const auto& region) { return region.second.owner == worker; }));
@@ -283,16 +288,18 @@ absl::Status ParseIds(JsonView json, RegionIds* ids) {
   return absl::OkStatus();
 }
 
-// Checks that no region is a split parent of itself, directly or through others.
+// Checks that no region is a split parent of itself, directly or through others. Takes one step for each region, also
+// if they are one long chain.
 absl::Status CheckSplitParents(const RegionTable& table) {
+  std::map<uint32_t, uint32_t> seen_from;  // From which region each one was come by first.
   for (const auto& [region, entry] : table.regions) {
-    size_t steps = 0;
-    const RegionTable::Entry* at = &entry;
-    while (at != nullptr && at->split_parent.value_or(0) != 0 && steps <= table.regions.size()) {
-      at = table.Find(*at->split_parent);
-      ++steps;
+    uint32_t at = region;
+    for (const RegionTable::Entry* one = &entry; one != nullptr; one = table.Find(at)) {
+      const auto [seen, first] = seen_from.try_emplace(at, region);
+      if (!first && seen->second == region) return Bad(fmt::format("region {} is its own split parent", region));
+      if (!first || one->split_parent.value_or(0) == 0) break;
+      at = *one->split_parent;
     }
-    if (steps > table.regions.size()) return Bad(fmt::format("region {} is its own split parent", region));
   }
   return absl::OkStatus();
 }
@@ -308,7 +315,7 @@ absl::Status ParseRegion(JsonView one, RegionTable* table) {
   if (one["made_for"].there()) {
     ASSIGN_OR_RETURN(entry.split_parent, one.Get<uint32_t>("made_for"));
   }
-  if (entry.owner.server.empty() || entry.owner.worker > kWorkerMax) {
+  if (!IsServerName(entry.owner.server) || entry.owner.worker > kWorkerMax) {
     return Bad(fmt::format("region {} has an invalid owner", region));
   }
   if (entry.epoch == 0 || entry.epoch >= RegionIds::kEpochEnd)
@@ -397,6 +404,7 @@ absl::Status ParseTable(JsonView json, RegionTable* table) {
   ASSIGN_OR_RETURN(const std::vector<std::string> made, ParseTexts(json, "made"));
   table->made.assign(made.begin(), made.end());
   ASSIGN_OR_RETURN(const std::vector<std::string> draining, ParseTexts(json, "draining"));
+  if (!std::all_of(draining.begin(), draining.end(), IsServerName)) return Bad("\"draining\" lists no server's name");
   table->draining.insert(draining.begin(), draining.end());
   if (json["evictions"].there() && !json["evictions"].is_array()) return Bad("\"evictions\" is not a list");
   for (const JsonView one : json["evictions"].elements()) RETURN_IF_ERROR(ParseEvictionRule(one, &table->evictions));

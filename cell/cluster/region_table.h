@@ -33,6 +33,10 @@ struct WorkerId {
   auto operator<=>(const WorkerId&) const = default;
 };
 
+// Returns whether a server may have this name: 1 to kServerNameMax printable ASCII characters, without / and spaces.
+inline constexpr size_t kServerNameMax = 64;
+bool IsServerName(std::string_view name);
+
 inline std::string ToString(const WorkerId& id) { return fmt::format("{}.{}", id.server, id.worker); }
 
 struct RegionTable {

@@ -214,6 +214,10 @@ TEST(RegionTable, ValuesThatNobodyCanActOnAreRefused) {
                                                         {"\"made_for\": 1", "\"made_for\": \"1\""},
                                                         {"\"server\": \"a\"", "\"server\": \"\""},
                                                         {"\"server\": \"a\"", "\"server\": {}"},
+                                                        {"\"server\": \"a\"", "\"server\": \"a b\""},
+                                                        {"\"server\": \"a\"", "\"server\": \"../a\""},
+                                                        {"\"server\": \"a\"", "\"server\": \"a\\u001b[2J\""},
+                                                        {"\"draining\": []", "\"draining\": [\"\\n\"]"},
                                                         {"\"worker\": 0", "\"worker\": 4294967295"},
                                                         {"\"next_region\": 3", "\"next_region\": 2"},
                                                         {"\"next_region\": 3", "\"next_region\": 0"},
@@ -226,6 +230,22 @@ TEST(RegionTable, ValuesThatNobodyCanActOnAreRefused) {
     EXPECT_EQ(RegionTable::Parse(with(from, to)).status().code(), absl::StatusCode::kInvalidArgument) << to;
   }
   EXPECT_EQ(RegionTable::Parse(std::string(1'000'000, '[')).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// A member parses the table whenever it changes. A chain of split parents that took a step for each pair of regions
+// kept all members busy for most of a minute; this one would take hours.
+TEST(RegionTable, AChainOfSplitParentsTakesOneStepForEachRegion) {
+  constexpr uint32_t kRegions = 200'000;
+  RegionTable table;
+  ASSERT_TRUE(table.Add({"a", 0}).ok());
+  for (uint32_t region = 1; region < kRegions; ++region) ASSERT_TRUE(table.Add({"a", 0}, region).ok());
+  const std::string chain = table.ToJson();
+  EXPECT_TRUE(RegionTable::Parse(chain).ok());
+  table.regions[1].split_parent = kRegions;  // Now a circle.
+  EXPECT_EQ(RegionTable::Parse(table.ToJson()).status().code(), absl::StatusCode::kInvalidArgument);
+  table.regions[1].split_parent = {};
+  table.regions[2].split_parent = kRegions;  // A circle, and a region beside it.
+  EXPECT_EQ(RegionTable::Parse(table.ToJson()).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 // Such a region is removed with its split parent, and then nobody could parse the table.

@@ -10,7 +10,6 @@
 #include <csignal>
 #include <deque>
 #include <filesystem>
-#include <fstream>
 #include <future>
 #include <optional>
 #include <thread>
@@ -22,6 +21,7 @@
 #include "cell/cluster/zookeeper/zookeeper_membership.h"
 #include "cell/cmd/exposure.h"
 #include "cell/cmd/help_text.h"
+#include "cell/cmd/log_file.h"
 #include "cell/cmd/log_lines.h"
 #include "cell/cmd/number_flags.h"
 #include "cell/cmd/serving_address.h"
@@ -36,6 +36,7 @@
 #include "cell/io/fabric/open/open_fabric.h"
 #include "cell/io/fabric/verbs/verbs_device.h"
 #include "cell/io/file/posix_files.h"
+#include "cell/io/file/private_directory.h"
 #include "cell/io/net/descriptors.h"
 #include "cell/log/directory_log_store.h"
 #include "cell/log/log_directory.h"
@@ -79,6 +80,9 @@ struct Flags {
   bool insecure = false;
   std::string stop_at;
   std::string log_level = "info";
+  std::string log_file;
+  uint64_t log_file_mb = 16;
+  int log_files = 4;
 };
 
 std::atomic<bool> stop = false;
@@ -86,7 +90,6 @@ std::atomic<bool> stop = false;
 // How long a worker sleeps at most, and so how soon a signal is noticed.
 constexpr int64_t kNapNs = 200'000'000;
 
-constexpr size_t kNameBytesMax = 64;
 constexpr uint32_t kRegionsMax = 65'536;  // Per worker.
 
 // With fewer, gRPC ends the process.
@@ -117,7 +120,8 @@ absl::Status ApplyMemoryMax(Flags* flags) {
 // Takes a lock that is held while the server runs, so that a second one with this name and directory is refused.
 absl::StatusOr<Fd> LockServer(const Flags& flags) {
   const std::string path = EmbeddedMembership::LockPath(flags.dir, flags.name);
-  Fd lock(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));  // A process that may read the file can lock it.
+  // Only this user may read the file: a process that may read it can lock it.
+  Fd lock(::open(path.c_str(), O_CREAT | O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!lock.valid()) return ErrnoError(absl::StatusCode::kInvalidArgument, fmt::format("cannot open {}", path));
   if (!TryLock(lock)) {
     return absl::AlreadyExistsError(
@@ -204,7 +208,10 @@ absl::StatusOr<Worker::Logs> OpenLogs(const Flags& flags, const ClusterState& cl
                     "durability, or remove the logs",
                     directory));
   }
+  RETURN_IF_ERROR(files.MakeDirectory(directory));
+  RETURN_IF_ERROR(CheckPrivateDirectory(directory));
   RETURN_IF_ERROR(ClaimLogDirectory(directory, cluster.uuid));
+  if (CloseToOthers(directory)) spdlog::info("{} was readable by other users; now it is only this user's", directory);
   const ThreadPool::Work wake = [fabric] { fabric->Wake(); };
   return Worker::Logs{std::make_shared<DirectoryLogStore>(&files, directory),
                       std::make_unique<OsThreadPool>(kDiskThreads, wake),
@@ -274,10 +281,11 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags,
 // Writes the control plane's address to a file, which is replaced as a whole.
 absl::Status TellControl(const Flags& flags, const std::string& address) {
   const std::string path = fmt::format("{}/{}.control", flags.dir, flags.name);
-  if (!(std::ofstream(path + ".new", std::ios::trunc) << address << std::flush)) {
-    return ErrnoError(absl::StatusCode::kUnavailable, fmt::format("cannot write {}.new", path));
-  }
-  return PosixFiles().Rename(path + ".new", path);
+  PosixFiles files;
+  (void)files.Remove(path + ".new");  // A server that was killed may have left it.
+  ASSIGN_OR_RETURN(const std::unique_ptr<File> file, files.Create(path + ".new"));
+  RETURN_IF_ERROR(file->Append(address));
+  return files.Rename(path + ".new", path);
 }
 
 // Refuses to start a server that strangers could use, unless the user wants that. `embedded` is null with --cluster.
@@ -334,18 +342,40 @@ absl::Status CheckFlags(const Flags& flags) {
   for (const double number : {flags.split_at, flags.sync_bound_ms, flags.takeover_after_s}) {
     if (std::isnan(number)) return absl::InvalidArgumentError("nan is not a valid number for a flag");
   }
-  const bool plain = std::all_of(flags.name.begin(), flags.name.end(),
-                                 [](unsigned char c) { return std::isgraph(c) != 0 && c != '/'; });
-  if (flags.name.empty() || flags.name.size() > kNameBytesMax || !plain) {
+  if (!IsServerName(flags.name)) {
     return absl::InvalidArgumentError(fmt::format(
         "{} is not a valid server name: --name must have 1 to {} printable characters, without / and spaces",
-        ForMessage(flags.name), kNameBytesMax));
+        ForMessage(flags.name), kServerNameMax));
   }
   if (flags.control.tls.any()) RETURN_IF_ERROR(CheckTlsFiles(flags.control.tls));
   if (!flags.cluster.empty()) {  // Without --cluster the directory says what shape regions have.
     RETURN_IF_ERROR(CheckShape(flags.shape));
     if (flags.inline_max.has_value()) RETURN_IF_ERROR(CheckInlineMax(*flags.inline_max, flags.shape.node_bytes));
   }
+  return absl::OkStatus();
+}
+
+// Makes sure that the server's directory is there, unless it is the cluster, and that no other user can change what is
+// in it.
+absl::Status PrepareDirectory(const Flags& flags) {
+  if (!flags.cluster.empty()) RETURN_IF_ERROR(PosixFiles().MakeDirectory(flags.dir));
+  const absl::Status status = CheckPrivateDirectory(flags.dir);
+  if (absl::IsNotFound(status)) return absl::OkStatus();  // Opening the cluster says what to do.
+  RETURN_IF_ERROR(status);
+  if (OthersCanRead(flags.dir)) {
+    spdlog::warn("other users can see which files are in {}: chmod 700 '{}' ends that", flags.dir, flags.dir);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LogToFile(const Flags& flags, std::shared_ptr<LogFile>* file) {
+  if (flags.log_file.empty()) return absl::OkStatus();
+  const LogFile::Limits limits{flags.log_file_mb << 20, flags.log_files};
+  ASSIGN_OR_RETURN(*file, LogFile::Open(flags.log_file, limits));
+  auto logger = std::make_shared<spdlog::logger>("", *file);
+  logger->set_formatter(LogLines());
+  logger->set_level(spdlog::get_level());
+  spdlog::set_default_logger(std::move(logger));
   return absl::OkStatus();
 }
 
@@ -365,6 +395,9 @@ absl::Status Run(Flags flags) {
   flags.control.server = flags.name;
   flags.control.insecure = flags.insecure;
   flags.control.socket = std::filesystem::absolute(fmt::format("{}/{}.control.sock", flags.dir, flags.name));
+  RETURN_IF_ERROR(PrepareDirectory(flags));
+  std::shared_ptr<LogFile> log_file;
+  RETURN_IF_ERROR(LogToFile(flags, &log_file));
   if (flags.secret_file.empty()) flags.secret_file = SecretFileIn(flags.dir);
   ASSIGN_OR_RETURN(flags.shm_group_id, GroupOf(flags));
   bool over_tcp = !flags.listen.empty();
@@ -383,8 +416,6 @@ absl::Status Run(Flags flags) {
       over_tcp |= worker.address.find("tcp://") != std::string::npos;
     }
   }
-  // Without --cluster the directory exists: it is the cluster.
-  if (!flags.cluster.empty()) RETURN_IF_ERROR(PosixFiles().MakeDirectory(flags.dir));
   ASSIGN_OR_RETURN(const Fd lock, LockServer(flags));
   ASSIGN_OR_RETURN(const std::unique_ptr<AuditLog> audit, OpenAuditLog(flags));
   flags.control.audit = audit.get();
@@ -400,6 +431,7 @@ absl::Status Run(Flags flags) {
   for (const auto& worker : workers) controlled.push_back(&controls.emplace_back(worker.get()));
   ASSIGN_OR_RETURN(std::unique_ptr<ControlServer> control, ControlServer::Start(flags.control, controlled));
   RETURN_IF_ERROR(TellControl(flags, control->address()));
+  if (log_file != nullptr) log_file->TakeStandardStreams();  // Until now, errors have to reach who started the server.
   spdlog::info("the control plane is listening at {}", control->address());
   EndOnSignals();
   std::vector<std::future<absl::Status>> running;
@@ -419,6 +451,7 @@ absl::Status Run(Flags flags) {
 }
 
 int Main(int argc, char** argv) {
+  ::umask(S_IRWXG | S_IRWXO);  // What the server makes is its user's alone.
   HoldStandardStreams();
   EnterCallersDirectory();
   Flags flags;
@@ -565,18 +598,32 @@ int Main(int argc, char** argv) {
   app.add_option("--log-level", flags.log_level, "Log level: trace, debug, info, warning or error")
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error"}))
       ->capture_default_str();
+  CLI::Option* log_file = app.add_option(
+      "--log-file", flags.log_file,
+      "File for the server's messages, which is renamed to PATH.1 when it is full, and the older ones to "
+      "PATH.2 and so on; default: standard output");
+  app.add_option("--log-file-mb", flags.log_file_mb, "Size in MB at which a new --log-file is begun")
+      ->needs(log_file)
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--log-files", flags.log_files, "Number of log files that are kept, with the one that is written")
+      ->needs(log_file)
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);
-    fmt::print(stderr, "cell_server: {}\n", error.what());  // In one line, which //tools:up repeats.
+    fmt::print(stderr, "cell_server: {}\n", OneLine(error.what()));  // In one line, which //tools:up repeats.
     return 2;
   }
   spdlog::set_level(spdlog::level::from_str(flags.log_level));
   spdlog::set_formatter(LogLines());
   spdlog::flush_on(spdlog::level::info);
   if (const absl::Status status = Run(flags); !status.ok()) {
-    fmt::print(stderr, "cell_server: {}\n", std::string(status.message()));
+    const std::string why(status.message());
+    if (!flags.log_file.empty()) spdlog::error("{}", why);
+    fmt::print(stderr, "cell_server: {}\n", OneLine(why));
     return 2;
   }
   return 0;

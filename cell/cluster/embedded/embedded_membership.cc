@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "cell/base/bytes.h"
 #include "cell/base/json.h"
 #include "cell/base/status_macros.h"
 #include "cell/cluster/cluster_text.h"
@@ -123,6 +124,9 @@ absl::StatusOr<ClusterState> ParseServers(JsonView json, const std::string& dire
   for (const JsonView one : json["servers"].elements()) {
     ClusterState::Server server;
     ASSIGN_OR_RETURN(server.name, one.Get<std::string>("name"));
+    if (!IsServerName(server.name)) {
+      return absl::InvalidArgumentError(fmt::format("{} is not a server's name", ForMessage(server.name)));
+    }
     for (const JsonView worker : one["workers"].elements()) {
       ASSIGN_OR_RETURN(ClusterState::Worker parsed, ParseWorker(worker, directory));
       server.workers.push_back(std::move(parsed));
@@ -192,7 +196,8 @@ absl::StatusOr<RegionTable> EmbeddedMembership::ReadTable() {
 
 absl::StatusOr<Fd> EmbeddedMembership::Lock() {
   const std::string path = directory_ + "/regions.lock";
-  Fd lock(::open(path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));  // A process that may read the file can lock it.
+  // Only this user may read the file: a process that may read it can lock it.
+  Fd lock(::open(path.c_str(), O_CREAT | O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!lock.valid()) return Failed("open", path);
   const int64_t give_up_ns = options_.clock->NowNs() + std::chrono::nanoseconds(options_.lock_wait).count();
   while (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {

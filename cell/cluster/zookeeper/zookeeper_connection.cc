@@ -138,17 +138,16 @@ int ZooKeeperConnection::Retry(const std::function<int()>& call) {
 }
 
 absl::StatusOr<std::string> ZooKeeperConnection::Get(const std::string& path, Stat* stat, bool watch) {
-  std::string data(kNodeBytesMaxOfZooKeeper, 0);
+  buffer_.resize(kNodeBytesMaxOfZooKeeper);
   Stat ignored{};
   int size = 0;
   const int rc = Retry([&] {
-    size = Size(data);
-    return zoo_wget(handle_, path.c_str(), watch ? &ZooKeeperConnection::Watch : nullptr, this, data.data(), &size,
+    size = Size(buffer_);
+    return zoo_wget(handle_, path.c_str(), watch ? &ZooKeeperConnection::Watch : nullptr, this, buffer_.data(), &size,
                     stat != nullptr ? stat : &ignored);
   });
   if (rc != ZOK) return Failed(rc, path);
-  data.resize(static_cast<size_t>(std::max(size, 0)));
-  return data;
+  return buffer_.substr(0, static_cast<size_t>(std::max(size, 0)));
 }
 
 absl::StatusOr<std::vector<std::string>> ZooKeeperConnection::WatchChildren(const std::string& path, Stat* stat) {

@@ -81,6 +81,7 @@ class ZooKeeperConnection {
   const std::function<void()> on_change_;
   zhandle_t* handle_ = nullptr;
   bool expired_ = false;
+  std::string buffer_;                       // For Get: a member reads many small znodes, and none has more.
   std::mutex mutex_;                         // Guards stopping_ and told_state_.
   std::condition_variable session_changed_;  // The session's state has changed, or stopping_ has.
   bool stopping_ = false;

@@ -2,12 +2,14 @@
 
 #include <zookeeper/zookeeper.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -30,6 +32,8 @@ namespace {
 
 constexpr uint32_t kFormat = 2;
 constexpr int kChangesMax = 100;
+// How many workers' znodes a member reads. Each takes a request, whenever a worker comes or goes.
+constexpr size_t kWorkersReadMax = 2048;
 
 using Config = ZooKeeperMembership::Config;
 
@@ -96,7 +100,7 @@ class ZooKeeperMembership::Client {
   absl::Status Join(Config wanted, const WorkerId& self, const ClusterState::Worker& worker,
                     const std::string& control) {
     self_ = ToString(self);
-    if (ParseWorkerId(self_) != self || self.server.find('/') != std::string::npos) {
+    if (ParseWorkerId(self_) != self) {
       return absl::InvalidArgumentError(fmt::format("{} is not a valid server name", ForMessage(self.server)));
     }
     announcement_ = ToText({worker, control});
@@ -218,12 +222,33 @@ class ZooKeeperMembership::Client {
 
   // Reads the current state into read_. Watches report the next change.
   absl::Status Read() {
-    if (workers_version_ < 0) RETURN_IF_ERROR(ReadConfig());
+    if (workers_version_ < 0) {
+      RETURN_IF_ERROR(ReadConfig());
+      RETURN_IF_ERROR(ReadTable());  // For WorkersAmong.
+    }
     RETURN_IF_ERROR(ReadWorkers());
-    ASSIGN_OR_RETURN(const std::string table, connection_.Get(root_ + "/table", nullptr, true));
-    ASSIGN_OR_RETURN(read_.table, ParseTable(root_ + "/table", table));
+    RETURN_IF_ERROR(ReadTable());
     read_in_ = session_;
     return absl::OkStatus();
+  }
+
+  absl::Status ReadTable() {
+    ASSIGN_OR_RETURN(const std::string table, connection_.Get(root_ + "/table", nullptr, true));
+    ASSIGN_OR_RETURN(read_.table, ParseTable(root_ + "/table", table));
+    return absl::OkStatus();
+  }
+
+  // Renews the lease between other requests, of which there may be many: whoever may change znodes can keep this thread
+  // reading.
+  void RenewIfDue() {
+    const int64_t session_ns = connection_.session_ns();
+    const int64_t renewed_ns = lease_.until_ns() - SessionLease::LastsNs(session_ns);
+    if (announced_ && options_.clock->NowNs() > renewed_ns + session_ns / 8) Renew();
+  }
+
+  void Renew() {
+    const int rc = connection_.Retry([&] { return ConfirmedSync(root_); });
+    if (ZooKeeperConnection::Expired(rc)) connection_.set_expired(true);
   }
 
   int ConfirmedSync(const std::string& path) {
@@ -262,18 +287,15 @@ class ZooKeeperMembership::Client {
     if (stat.cversion == workers_version_) return absl::OkStatus();  // It grows with each znode that comes or goes.
     std::map<std::string, std::map<uint32_t, ClusterState::Worker>> servers;
     std::map<std::string, std::string> controls;
-    for (const std::string& child : children) {
-      const absl::StatusOr<std::string> data = connection_.Get(fmt::format("{}/{}", workers, child), nullptr, false);
+    for (const WorkerId& id : WorkersAmong(children)) {
+      RenewIfDue();  // Reading many of them may take longer than a lease.
+      const absl::StatusOr<std::string> data =
+          connection_.Get(fmt::format("{}/{}", workers, ToString(id)), nullptr, false);
       if (data.status().code() == absl::StatusCode::kNotFound) continue;  // Gone meanwhile.
       if (!data.ok()) return data.status();
-      const std::optional<WorkerId> id = ParseWorkerId(child);
-      if (!id.has_value()) {
-        spdlog::warn("ZooKeeper: ignoring {}/{}, which is not a worker's znode", workers, ForMessage(child));
-        continue;
-      }
-      const WorkerText worker = WorkerOf(*id, *data);
-      servers[id->server][id->worker] = worker.worker;
-      controls[id->server] = worker.control;
+      const WorkerText worker = WorkerOf(id, *data);
+      servers[id.server][id.worker] = worker.worker;
+      controls[id.server] = worker.control;
     }
     read_.servers.clear();
     for (const auto& [name, its] : servers) {
@@ -285,13 +307,38 @@ class ZooKeeperMembership::Client {
     return absl::OkStatus();
   }
 
+  // Returns the workers whose znodes are to be read: if there are too many, those that are known or own regions, so
+  // that whoever adds others does not displace them.
+  std::vector<WorkerId> WorkersAmong(const std::vector<std::string>& children) {
+    std::vector<WorkerId> all;
+    for (const std::string& child : children) {
+      if (const std::optional<WorkerId> id = ParseWorkerId(child)) {
+        all.push_back(*id);
+      } else {
+        Warn("ignored",
+             fmt::format("ZooKeeper: ignoring {}/workers/{}, which is not a worker's znode", root_, ForMessage(child)));
+      }
+    }
+    if (all.size() <= kWorkersReadMax) return all;
+    Warn("many", fmt::format("ZooKeeper: {}/workers lists {} workers; ignoring those beyond {}", root_, all.size(),
+                             kWorkersReadMax));
+    std::set<WorkerId> first;
+    for (const auto& [region, entry] : read_.table.regions) first.insert(entry.owner);
+    for (const ClusterState::Server& server : read_.servers) {
+      for (uint32_t i = 0; i < server.workers.size(); ++i) first.insert({server.name, i});
+    }
+    std::stable_partition(all.begin(), all.end(), [&first](const WorkerId& id) { return first.contains(id); });
+    all.resize(kWorkersReadMax);
+    return all;
+  }
+
   // Parses a worker's znode. An invalid text still belongs to a worker that is alive and serves. In that case the
   // former values stay, or the worker has an unusable address and gets no regions.
-  WorkerText WorkerOf(const WorkerId& id, const std::string& text) const {
+  WorkerText WorkerOf(const WorkerId& id, const std::string& text) {
     absl::StatusOr<WorkerText> worker = ParseWorkerText(text);
     if (worker.ok()) return *std::move(worker);
-    spdlog::warn("ZooKeeper: the znode of worker {} is malformed: {}", ToString(id),
-                 std::string(worker.status().message()));
+    Warn("malformed", fmt::format("ZooKeeper: the znode of worker {} is malformed: {}", ToString(id),
+                                  std::string(worker.status().message())));
     const ClusterState::Server* const server = read_.FindServer(id.server);
     const ClusterState::Worker* const known = read_.FindWorker(id);
     return {known != nullptr ? *known : ClusterState::Worker{"unknown", 0}, server != nullptr ? server->control : ""};
@@ -356,10 +403,16 @@ class ZooKeeperMembership::Client {
         if (!status.ok() && job.change) (void)Read();  // Read what the faster member wrote.
         Tell({std::move(job.done), status, read_, read_in_});
       } else if (refresh) {
-        if (Read().ok()) Tell({nullptr, absl::OkStatus(), read_, read_in_});
+        const absl::Status status = Read();
+        if (status.ok()) {
+          Tell({nullptr, absl::OkStatus(), read_, read_in_});
+        } else if (!connection_.expired()) {
+          Warn("unread",
+               fmt::format("{}; the cluster's state stays in use as it was last read", std::string(status.message())));
+        }
+        RenewIfDue();
       } else if (announced_) {
-        const int rc = connection_.Retry([&] { return ConfirmedSync(root_); });
-        if (ZooKeeperConnection::Expired(rc)) connection_.set_expired(true);
+        Renew();
       }
     }
     const std::lock_guard lock(mutex_);
@@ -377,14 +430,15 @@ class ZooKeeperMembership::Client {
   // Begins a new session after the last one has expired, and creates our znode again.
   void Rejoin() {
     announced_ = false;
-    Warn("the session with ZooKeeper has expired");
+    Warn("expired", "the session with ZooKeeper has expired");
     ++session_;  // The lease of the new session counts once the owner has seen it.
     absl::Status status = connection_.Connect();
     if (status.ok()) status = StillTheCluster();
     if (status.ok() && !self_.empty()) status = Announce();
     if (status.ok()) status = Read();
     if (!status.ok()) {
-      Warn(std::string(status.message()));
+      const std::string why(status.message());
+      Warn(why, why);
       return;
     }
     connection_.set_expired(false);
@@ -392,9 +446,10 @@ class ZooKeeperMembership::Client {
     Tell({nullptr, absl::OkStatus(), read_, read_in_});
   }
 
-  // Limits the warnings, because the attempts repeat several times a second, perhaps for long.
-  void Warn(const std::string& what) {
-    if (const auto more = repeats_.Due(what, options_.clock->NowNs())) spdlog::warn("{}{}", what, *more);
+  // Limits the warnings of a kind, because the attempts repeat several times a second, perhaps for long, and because
+  // whoever may change znodes can cause any number.
+  void Warn(const std::string& kind, const std::string& what) {
+    if (const auto more = repeats_.Due(kind, options_.clock->NowNs())) spdlog::warn("{}{}", what, *more);
   }
 
   // Checks the identity: the cluster may have been deleted while there was no session, and another may have its name.

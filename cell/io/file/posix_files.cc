@@ -147,7 +147,7 @@ class PosixDirectory : public Directory {
 }  // namespace
 
 Fd PosixFiles::OpenFd(const std::string& path, int flags) {
-  return Fd(reserve_.Open([&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0644); }));
+  return Fd(reserve_.Open([&] { return ::open(path.c_str(), flags | O_CLOEXEC, 0600); }));
 }
 
 absl::StatusOr<std::unique_ptr<File>> PosixFiles::Create(const std::string& path) {
@@ -217,11 +217,11 @@ absl::StatusOr<std::unique_ptr<Directory>> PosixFiles::Open(const std::string& d
 
 absl::Status PosixFiles::MakeDirectory(const std::string& directory) {
   const std::string above = std::filesystem::path(directory).parent_path();
-  bool made = ::mkdir(directory.c_str(), 0755) == 0;
+  bool made = ::mkdir(directory.c_str(), 0700) == 0;
   if (!made && errno == ENOENT && !above.empty() && above != directory) {
     RETURN_IF_ERROR(MakeDirectory(above));
     // Try only once more: if `above` leads nowhere (/proc, a dangling link), there is never a directory.
-    made = ::mkdir(directory.c_str(), 0755) == 0;
+    made = ::mkdir(directory.c_str(), 0700) == 0;
   }
   if (made) return SyncDirectory(above.empty() ? "." : above);
   struct stat info {};

@@ -1,4 +1,6 @@
 // PosixFiles is the file system of this machine, or one that it has mounted.
+//
+// Files and directories that it makes are this user's alone (modes 0600 and 0700): they hold what the store holds.
 #pragma once
 
 #include "cell/io/file/files.h"
