@@ -13,8 +13,8 @@
 #include "absl/cleanup/cleanup.h"
 #include "cell/base/json.h"
 #include "cell/base/status_macros.h"
-#include "fmt/format.h"
 #include "cell/control/tls_files.h"
+#include "fmt/format.h"
 #include "tools/cellctl_commands.h"
 #include "tools/progress.h"
 

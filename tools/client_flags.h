@@ -29,8 +29,9 @@ inline void AddClientFlags(CLI::App* app, ClientOptions* options) {
   app->add_option("--secret-file", options->secret_file,
                   "File with the secret by which this client proves who it is (cellctl secret), if the cluster has one")
       ->envname("CELL_SECRET_FILE");
-  app->add_option("--tls-authority", options->tls_authority,
-                  "PEM file with the authority that signs the cluster's certificates, for servers that are reached by TCP");
+  app->add_option(
+      "--tls-authority", options->tls_authority,
+      "PEM file with the authority that signs the cluster's certificates, for servers that are reached by TCP");
   app->add_option("--tls-certificate", options->tls_certificate,
                   "PEM file with this client's certificate, whose URI is cell://client/NAME or cell://operator/NAME");
   app->add_option("--tls-key", options->tls_key, "PEM file with the key of --tls-certificate");

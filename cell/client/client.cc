@@ -76,9 +76,8 @@ Task<absl::Status> ConnectToRoot(Session* session) {
 absl::StatusOr<std::unique_ptr<Client>> Client::Open(const ClientOptions& options) {
   ASSIGN_OR_RETURN(std::unique_ptr<Membership> membership, OpenMembership(options.cluster, options.zookeeper_digest));
   const std::string secret = options.secret_file.empty() ? SecretFileIn(options.cluster) : options.secret_file;
-  ASSIGN_OR_RETURN(
-      std::shared_ptr<CredentialFiles> credentials,
-      CredentialFiles::Open({secret, options.tls_authority, options.tls_certificate, options.tls_key}));
+  ASSIGN_OR_RETURN(std::shared_ptr<CredentialFiles> credentials,
+                   CredentialFiles::Open({secret, options.tls_authority, options.tls_certificate, options.tls_key}));
   ASSIGN_OR_RETURN(std::unique_ptr<Fabric> fabric,
                    OpenFabric({.kind = options.fabric,
                                .polling = options.busy_poll ? Polling::kBusy : Polling::kAdaptive,

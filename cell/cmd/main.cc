@@ -514,8 +514,9 @@ int Main(int argc, char** argv) {
          "prove who they are by a secret derived from it; tcp then uses TLS. Read again when it changes. By shm only "
          "this user can connect, and members of --shm-group")
       ->envname("CELL_SECRET_FILE");
-  app.add_option("--shm-group", flags.shm_group,
-                 "Group whose members may connect by shm, too, as clients. DIR gets this group and can be entered by it")
+  app.add_option(
+         "--shm-group", flags.shm_group,
+         "Group whose members may connect by shm, too, as clients. DIR gets this group and can be entered by it")
       ->needs(cluster);
   app.add_flag_callback(
       "--list-devices",
