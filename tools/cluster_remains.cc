@@ -11,8 +11,8 @@
 
 #include "cell/base/status_macros.h"
 #include "cell/cluster/embedded/embedded_membership.h"
-#include "cell/cluster/zookeeper/digest_file.h"
 #include "cell/cluster/open/open_membership.h"
+#include "cell/cluster/zookeeper/digest_file.h"
 #include "cell/io/file/posix_files.h"
 #include "cell/io/file/text_file.h"
 #include "cell/log/directory_log_store.h"

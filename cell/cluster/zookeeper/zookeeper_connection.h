@@ -72,7 +72,8 @@ class ZooKeeperConnection {
   static int Size(const std::string& text) { return static_cast<int>(text.size()); }
   const ACL_vector* acl() const { return options_.digest.empty() ? &ZOO_OPEN_ACL_UNSAFE : &ZOO_CREATOR_ALL_ACL; }
   static void Watch(zhandle_t*, int type, int state, const char*, void* context);
-  // Waits until the session is connected, and knows our credentials, or has failed, Stop, or `until_ns`. Returns its state.
+  // Waits until the session is connected, and knows our credentials, or has failed, Stop, or `until_ns`. Returns its
+  // state.
   int AwaitSession(int64_t until_ns);
   // Waits until a call that was lost may be made again. Returns false after `until_ns` or Stop.
   bool AwaitRetry(int64_t until_ns);
