@@ -143,8 +143,9 @@ TEST_F(ListenerTest, KnowsTheUserOfAConnection) {
 
 TEST_F(ListenerTest, ANewConnectionTakesThePlaceOfTheOldestIdleOne) {
   Start(3);
-  const Fd first = ConnectAndWait(), second = ConnectAndWait(), third = ConnectAndWait();
-  listener_->Begin(PeerOf(0)).reset();  // It has had a call, and the others have not.
+  const Fd first = ConnectAndWait();
+  listener_->Begin(PeerOf(0)).reset();  // It has made a call, and is older than those that have not.
+  const Fd second = ConnectAndWait(), third = ConnectAndWait();
   const Fd fourth = ConnectAndWait();
   EXPECT_TRUE(WasClosed(second));
   EXPECT_TRUE(IsOpen(first) && IsOpen(third) && IsOpen(fourth));
