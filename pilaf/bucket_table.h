@@ -62,8 +62,9 @@ class BucketTable : public HashTable {
   void CleanUnit(uint32_t at) override;
   void CleanKey(std::string_view key, const KeyHash& hash) override;
   void WriteRange(uint32_t at) override;
-  absl::Status CheckUnit(uint32_t at, const std::function<absl::Status(const Held&)>& held) const override;
-  absl::Status CheckCounts() const override;
+  absl::Status CheckUnit(uint32_t at, bool settled,
+                         const std::function<absl::Status(const Held&)>& held) const override;
+  uint64_t AwayCount(uint32_t at) const override { return View(at).header().away; }
 
   BucketView View(uint32_t at) const { return BucketView(memory_->at(geometry_.OffsetOf(at))); }
   // Works like View, and returns DataLoss if the bucket was damaged in memory.

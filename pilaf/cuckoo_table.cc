@@ -224,7 +224,7 @@ std::array<uint64_t, kProbes> CuckooTable::KeysByProbe(uint32_t every) const {
   return keys;
 }
 
-absl::Status CuckooTable::CheckUnit(uint32_t at, const std::function<absl::Status(const Held&)>& held) const {
+absl::Status CuckooTable::CheckUnit(uint32_t at, bool, const std::function<absl::Status(const Held&)>& held) const {
   ASSIGN_OR_RETURN(const HashSlot slot, VerifiedSlot(at));
   if (!slot.in_use()) return absl::OkStatus();
   const std::string_view key = KeyOf(slot);

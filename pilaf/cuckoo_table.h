@@ -45,7 +45,8 @@ class CuckooTable : public HashTable {
   bool MoveExtentsOf(uint32_t at, ExtentMoves* moves) override;
   void CleanUnit(uint32_t at) override;
   void CleanKey(std::string_view key, const KeyHash& hash) override;
-  absl::Status CheckUnit(uint32_t at, const std::function<absl::Status(const Held&)>& held) const override;
+  absl::Status CheckUnit(uint32_t at, bool settled,
+                         const std::function<absl::Status(const Held&)>& held) const override;
 
   HashSlot Slot(uint32_t at) const;
   // Works like Slot, and returns DataLoss if the slot or its extent was damaged in memory.

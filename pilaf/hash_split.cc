@@ -57,7 +57,6 @@ absl::Status HashSplit::Finish() {
 }
 
 bool HashSplit::Clean(uint32_t units) {
-  if (!cleaning_.has_value()) return true;  // A check has cleaned all of it at once (RoomMaker::FreeAll).
   if (!cleaning_->Step(units)) return false;
   cleaning_.reset();
   to_->before_change_ = nullptr;

@@ -11,6 +11,7 @@
 #include "pilaf/bucket_draft.h"
 #include "pilaf/bucket_table.h"
 #include "pilaf/cuckoo_table.h"
+#include "pilaf/hash_check.h"
 
 namespace cell {
 
@@ -331,43 +332,10 @@ absl::Status HashTable::Damaged(const std::string& what) const {
 }
 
 absl::Status HashTable::Check(const absl::flat_hash_set<uint64_t>& reserved) const {
-  if (!ParseHashHeader(memory_->at(kHashHeaderOffset), geometry_.region).has_value()) {
-    return Damaged("its header is damaged");
-  }
-  absl::flat_hash_map<uint64_t, uint64_t> extents;  // Offset to length.
-  absl::flat_hash_set<std::string_view> keys;
-  uint64_t expiring = 0;
-  for (uint32_t at = 0; at < geometry_.units; ++at) {
-    const auto held = [&](const Held& pair) -> absl::Status {
-      if (!range().Has(HashKey(pair.key))) {
-        return Damaged(fmt::format("key {} belongs to another region", ForMessage(pair.key)));
-      }
-      if (!keys.insert(pair.key).second) return Damaged(fmt::format("key {} is stored twice", ForMessage(pair.key)));
-      expiring += pair.expiry != kNeverExpires;
-      if (pair.slot != nullptr) extents[geometry_.ExtentOf(*pair.slot)] = pair.slot->extent_bytes;
-      return absl::OkStatus();
-    };
-    RETURN_IF_ERROR(CheckUnit(at, held));
-  }
-  RETURN_IF_ERROR(CheckCounts());
-  if (keys.size() != this->keys()) {
-    return Damaged(fmt::format("it has {} keys, but its header says {}", keys.size(), this->keys()));
-  }
-  if (expiring != this->expiring()) {
-    return Damaged(fmt::format("it has {} pairs with an expiry, but its header says {}", expiring, this->expiring()));
-  }
-  uint64_t blocks = 0, unowned = 0;
-  RETURN_IF_ERROR(extents_.Walk([&](uint64_t offset, uint64_t room) {
-    if (reserved.contains(offset)) return;
-    const auto it = extents.find(offset);
-    unowned += it == extents.end() || it->second > room;
-    ++blocks;
-  }));
-  if (unowned != 0 || blocks != extents.size()) {
-    return Damaged(
-        fmt::format("it has {} extents for {} keys, and {} of them belong to no key", blocks, extents.size(), unowned));
-  }
-  return absl::OkStatus();
+  HashCheck check;
+  HashCheck::Slice slice{*this};
+  slice.reserved = [&reserved] { return reserved; };
+  return check.Step(slice).status();
 }
 
 }  // namespace cell

@@ -124,6 +124,7 @@ class HashTable : public PairStore {
   void set_thorough(bool thorough) { thorough_ = thorough; }
 
  protected:
+  friend class HashCheck;
   friend class HashCleaning;
   friend class HashJoin;
   friend class HashSplit;
@@ -153,10 +154,13 @@ class HashTable : public PairStore {
     std::string_view key;
     Expiry expiry;
     const HashSlot* slot;  // Null: the pair is inline.
+    bool away = false;     // Buckets: it is not in the first of its key's buckets.
   };
-  virtual absl::Status CheckUnit(uint32_t at, const std::function<absl::Status(const Held&)>& held) const = 0;
-  // Checks what units say about each other. Called after all units were checked.
-  virtual absl::Status CheckCounts() const { return absl::OkStatus(); }
+  // `settled`: the unit has the table's range. It may still have a former one until all that was split off is removed.
+  virtual absl::Status CheckUnit(uint32_t at, bool settled,
+                                 const std::function<absl::Status(const Held&)>& held) const = 0;
+  // Returns how many keys whose first bucket this is are in another one, as it says.
+  virtual uint64_t AwayCount(uint32_t) const { return 0; }
 
   // Visits those pairs of a unit that have an expiry. Returns DataLoss instead if the unit, or one of their extents,
   // was damaged in memory.

@@ -34,6 +34,7 @@ struct TestClusterOptions {
   LogCollectorOptions collector;
   int64_t held_max_ns = RequestService::Options{}.held_max_ns;
   Uploads::Limits uploads;
+  LongRequests::Limits long_requests;
   ExpirySweeper::Options sweeper;
   Compactor::Options compactor;
   // For simulated clusters with logs: sessions, takeovers, and the duration of a sync.
@@ -85,6 +86,7 @@ class TestCluster {
     made.service.name = fmt::format("server-{}", server);
     made.service.held_max_ns = options.held_max_ns;
     made.service.uploads = options.uploads;
+    made.service.long_requests = options.long_requests;
     made.service.sweeper = options.sweeper;
     made.service.evictor = options.evictor;
     made.service.compactor = options.compactor;

@@ -169,7 +169,7 @@ void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
   DeclareSecret(app, flags, chosen);
   add("status", "Show each server's state, problems, regions, keys and fill", Status);
   add("check",
-      "Check every invariant of the tree and the tables, region by region; each server stops during its regions (1 s "
+      "Check every invariant of the tree and the tables, region by region, beside other requests (1 s "
       "per GB)",
       Check);
   add("regions", "List all regions with owner, state, epoch, tier and fill", Regions);

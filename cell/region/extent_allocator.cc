@@ -5,7 +5,6 @@
 #include <bit>
 #include <cstring>
 
-#include "absl/container/flat_hash_set.h"
 #include "cell/base/check.h"
 #include "fmt/format.h"
 
@@ -345,45 +344,66 @@ uint32_t ExtentAllocator::FindLargest() const {
   return largest;
 }
 
-absl::Status ExtentAllocator::Walk(const std::function<void(uint64_t offset, uint64_t room_bytes)>& visit) const {
-  absl::flat_hash_set<uint32_t> free_blocks;
-  uint32_t left_units = 0;
-  bool left_free = false;
-  for (uint64_t at = 1; at <= total_units();) {
-    const Block block = Get(static_cast<uint32_t>(at));
-    const auto where = [&] { return fmt::format("extent block at {:#x}", WordOffset(static_cast<uint32_t>(at), 0)); };
-    if (block.units == 0 || at + block.units > uint64_t{total_units()} + 1) {
+std::optional<uint64_t> ExtentAllocator::RoomOf(uint64_t offset) const {
+  const uint64_t first = area_ + kBlockHeaderBytes;
+  const uint64_t place = (offset - first) / kUnitBytes + 1;
+  if (offset < first || (offset - first) % kUnitBytes != 0 || !InArea(place)) return std::nullopt;
+  const Block block = Get(static_cast<uint32_t>(place));
+  if (block.free || !Sound(place, block)) return std::nullopt;
+  return block.units * kUnitBytes - kBlockHeaderBytes;
+}
+
+absl::Status ExtentAllocator::Walk(const Visit& visit) const {
+  WalkState state;
+  return WalkSome(&state, SIZE_MAX, visit).status();
+}
+
+absl::StatusOr<bool> ExtentAllocator::WalkSome(WalkState* walk, size_t blocks, const Visit& visit) const {
+  for (; walk->at <= total_units(); --blocks) {
+    if (blocks == 0) return false;
+    const auto at = static_cast<uint32_t>(walk->at);
+    const Block block = Get(at);
+    const auto where = [&] { return fmt::format("extent block at {:#x}", WordOffset(at, 0)); };
+    if (block.units == 0 || walk->at + block.units > uint64_t{total_units()} + 1) {
       return absl::DataLossError(fmt::format("{}: its size of {} units exceeds the area", where(), block.units));
     }
-    if (block.left_units != left_units) {
+    if (block.left_units != walk->left_units) {
       return absl::DataLossError(fmt::format("{}: it says that {} units are to its left, but there are {}", where(),
-                                             block.left_units, left_units));
+                                             block.left_units, walk->left_units));
     }
-    if (block.free && left_free) return absl::DataLossError(fmt::format("{}: it is next to a free block", where()));
+    if (block.free && walk->left_free) {
+      return absl::DataLossError(fmt::format("{}: it is next to a free block", where()));
+    }
     if (block.free) {
-      free_blocks.insert(static_cast<uint32_t>(at));
+      walk->free_blocks.insert(walk->free_blocks.end(), at);
     } else {
-      visit(WordOffset(static_cast<uint32_t>(at), 1), block.units * kUnitBytes - kBlockHeaderBytes);
+      visit(WordOffset(at, 1), block.units * kUnitBytes - kBlockHeaderBytes);
     }
-    left_units = block.units;
-    left_free = block.free;
-    at += block.units;
+    walk->left_units = block.units;
+    walk->left_free = block.free;
+    walk->at += block.units;
   }
-  size_t listed = 0;
-  for (int group = 0; group < kExtentGroups; ++group) {
-    for (int index = 0; index < kExtentClasses; ++index) {
-      uint32_t at = state().first_free[group][index];
-      for (; at != 0 && listed <= free_blocks.size(); ++listed) {
-        if (!free_blocks.contains(at)) return absl::DataLossError(fmt::format("a free list holds used block {}", at));
-        at = static_cast<uint32_t>(Links(at));
+  for (;; --blocks) {
+    if (blocks == 0) return false;
+    if (walk->in_list != 0) {
+      const uint32_t at = walk->in_list;
+      if (walk->listed++ == walk->free_blocks.size()) break;  // The list forms a cycle.
+      if (!walk->free_blocks.contains(at)) {
+        return absl::DataLossError(fmt::format("a free list holds used block {}", at));
       }
+      walk->in_list = static_cast<uint32_t>(Links(at));
+    } else if (walk->next_class < kExtentGroups * kExtentClasses) {
+      walk->in_list = state().first_free[walk->next_class / kExtentClasses][walk->next_class % kExtentClasses];
+      ++walk->next_class;
+    } else {
+      break;
     }
   }
-  if (listed != free_blocks.size()) {
+  if (walk->listed != walk->free_blocks.size()) {
     return absl::DataLossError(
-        fmt::format("there are {} free blocks, but {} in the free lists", free_blocks.size(), listed));
+        fmt::format("there are {} free blocks, but {} in the free lists", walk->free_blocks.size(), walk->listed));
   }
-  return absl::OkStatus();
+  return true;
 }
 
 }  // namespace cell

@@ -27,6 +27,7 @@
 
 #include "absl/container/btree_set.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "cell/layout/region.h"
 #include "cell/region/region_memory.h"
 
@@ -99,9 +100,26 @@ class ExtentAllocator {
   };
   Usage usage() const;
 
+  // Returns how many bytes fit into the extent at `offset`. Returns nullopt if there is none in use, as its block says.
+  std::optional<uint64_t> RoomOf(uint64_t offset) const;
+
   // Calls `visit` with the offset and room of every block in use, in address order. Returns an error if the area is
   // damaged: the blocks do not add up, two free blocks are neighbours, or the free lists disagree with the blocks.
-  absl::Status Walk(const std::function<void(uint64_t offset, uint64_t room_bytes)>& visit) const;
+  using Visit = std::function<void(uint64_t offset, uint64_t room_bytes)>;
+  absl::Status Walk(const Visit& visit) const;
+  // Works like Walk, some blocks at a time. REQUIRES: the region has not been changed since the first call.
+  struct WalkState {
+    uint64_t at = 1;  // The next block.
+    uint32_t left_units = 0;
+    bool left_free = false;
+    absl::btree_set<uint32_t> free_blocks;
+    // Then, the free lists: the next class, and the next block of its list.
+    int next_class = 0;
+    uint32_t in_list = 0;
+    size_t listed = 0;
+  };
+  // Returns whether all were visited.
+  absl::StatusOr<bool> WalkSome(WalkState* state, size_t blocks, const Visit& visit) const;
 
  private:
   static constexpr uint64_t kUnitBytes = 16;

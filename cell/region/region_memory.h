@@ -27,6 +27,7 @@ class RegionMemory {
 
   void StoreWord(uint64_t offset, uint64_t value, std::memory_order order = std::memory_order_release) {
     if (written_ != nullptr) written_->Mark(offset, kWordBytes);
+    ++stores_;
     cell::StoreWord(base_ + offset, value, order);
   }
 
@@ -34,6 +35,7 @@ class RegionMemory {
   void Store(uint64_t offset, const std::byte* from, size_t bytes) {
     constexpr size_t kLineBytes = 64;
     if (written_ != nullptr) written_->Mark(offset, bytes);
+    ++stores_;
     for (size_t done = 0; done < bytes;) {
       const size_t step = std::min(kLineBytes - (offset + done) % kLineBytes, bytes - done);
       CopyToShared(from + done, base_ + offset + done, step);
@@ -41,6 +43,9 @@ class RegionMemory {
       AfterStep();
     }
   }
+
+  // Returns a number that grows with each store. Where it has not, nodes and extents are as they were.
+  uint64_t stores() const { return stores_; }
 
   void AfterStep() {
     if (after_step_) [[unlikely]]
@@ -57,6 +62,7 @@ class RegionMemory {
  private:
   std::byte* base_ = nullptr;
   uint64_t bytes_ = 0;
+  uint64_t stores_ = 0;
   WrittenPages* written_ = nullptr;
   std::function<void()> after_step_;
 };

@@ -114,6 +114,7 @@ size_t Worker::Poll() {
   done += service_.writes()->ApplyDurable();
   done += scheduler_.Step();
   done += RetryHeld(done);
+  done += service_.ServeWaiting();
   service_.Step();
   recoverer_.Step();
   migrator_.Step();

@@ -1,244 +1,270 @@
 #include "cell/tree/tree_check.h"
 
-#include <cstdint>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
+#include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "cell/base/crc64.h"
-#include "cell/region/extent_allocator.h"
-#include "cell/tree/node_view.h"
 #include "cell/tree/walk.h"
 #include "fmt/format.h"
 
 namespace cell {
 namespace {
 
-class TreeCheck {
- public:
-  TreeCheck(const RegionMemory& memory, const absl::flat_hash_set<uint64_t>& reserved)
-      : memory_(memory), header_(memory.header()), reserved_(reserved) {}
-
-  TreeReport Run() {
-    if (!CheckHeader()) return report_;
-    report_.region = header_.region;
-    const std::optional<NodeView> root = Read(RootOf(header_.region));
-    if (!root.has_value()) return report_;
-    root_ = root->self();
-    report_.levels = root->level() + 1;
-    MeganodeRange& range = report_.range;
-    range = {root->tier(), std::string(root->low_key()), std::nullopt, root->right()};
-    if (root->has_high()) range.high = root->high_key();
-    std::vector<Child> expected = {{range.low, root_}};
-    for (int level = root->level(); level >= 0 && !expected.empty(); --level) expected = CheckLevel(level, expected);
-    CheckExtents();
-    Expect(report_.keys == header_.keys, "header",
-           fmt::format("says {} keys, but {} were found", header_.keys, report_.keys));
-    Expect(report_.data_bytes == header_.data_bytes, "header",
-           fmt::format("says {} bytes of data, but {} were found", header_.data_bytes, report_.data_bytes));
-    Expect(report_.expiring == header_.expiring, "header",
-           fmt::format("says {} pairs with an expiry, but {} were found", header_.expiring, report_.expiring));
-    return report_;
-  }
-
- private:
-  struct Child {
-    std::string low_key;
-    Pointer node;
-  };
-
-  void Expect(bool good, std::string_view where, std::string_view what) {
-    if (good) return;
-    if (++report_.error_count <= TreeReport::kErrorsMax) report_.errors.push_back(fmt::format("{}: {}", where, what));
-  }
-
-  bool CheckHeader() {
-    if (memory_.bytes() < kRegionHeaderBytes || header_.magic != kRegionMagic) {
-      Expect(false, "header", "not a region (wrong magic number, or too short)");
-      return false;
-    }
-    if (header_.layout_version != kLayoutVersion) {
-      Expect(false, "header", std::string(OtherLayout(header_.region, header_.layout_version).message()));
-      return false;
-    }
-    const bool sane =
-        ValidNodeBytes(header_.node_bytes) && header_.last_stamp <= kLastStampMax &&
-        header_.nodes_offset == kRegionHeaderBytes && header_.nodes_used >= 1 &&
-        header_.nodes_used <= header_.nodes_end && header_.nodes_end <= header_.node_count &&
-        header_.extents_offset <= memory_.bytes() &&
-        header_.extents_bytes <= memory_.bytes() - header_.extents_offset &&
-        header_.nodes_offset + uint64_t{header_.node_count} * header_.node_bytes <= header_.extents_offset;
-    Expect(sane, "header", "its sizes are inconsistent, or its last stamp is impossible");
-    return sane;
-  }
-
-  std::optional<NodeView> Read(Pointer pointer) {
-    const std::string where = fmt::format("node {}", ToString(pointer));
-    const uint64_t begin = header_.nodes_offset;
-    if (pointer.region() != header_.region || pointer.offset() < begin ||
-        pointer.offset() >= begin + header_.nodes_end * header_.node_bytes ||
-        (pointer.offset() - begin) % header_.node_bytes != 0) {
-      Expect(false, where, "the pointer is not to a node of this region");
-      return std::nullopt;
-    }
-    NodeView node;
-    const NodeFault fault =
-        NodeView::Parse(ConstBytes(memory_.at(pointer.offset()), header_.node_bytes), pointer, &node);
-    Expect(fault == NodeFault::kNone, where,
-           fault == NodeFault::kTorn      ? "its versions or CRC are wrong"
-           : fault == NodeFault::kForeign ? "carries another node's pointer"
-           : fault == NodeFault::kGone    ? "was invalidated"
-                                          : "is malformed");
-    if (fault != NodeFault::kNone) return std::nullopt;
-    return node;
-  }
-
-  // Checks one level from its left end. `expected` holds the children that the level above lists, in order.
-  std::vector<Child> CheckLevel(int level, const std::vector<Child>& expected) {
-    std::vector<Child> below;
-    size_t listed = 0;
-    std::string last_high = report_.range.low;
-    bool ended = false;
-    Pointer next = expected.front().node;
-    for (uint64_t steps = 0; !next.null(); ++steps) {
-      const std::string where = fmt::format("node {} (level {})", ToString(next), level);
-      if (steps == header_.nodes_used) {
-        Expect(false, where, "the right links form a cycle");
-        break;
-      }
-      const std::optional<NodeView> node = Read(next);
-      if (!node.has_value()) break;
-      ++report_.nodes;
-      Expect(node->level() == level, where, fmt::format("its level is {}", node->level()));
-      Expect(node->tier() == report_.range.tier, where, fmt::format("its tier is {}", node->tier()));
-      if (node->level() != level || node->tier() != report_.range.tier) break;
-      Expect(node->low_key() == last_high, where,
-             fmt::format("its low key {} is not the left neighbour's high key {}", ForMessage(node->low_key()),
-                         ForMessage(last_high)));
-      if (listed < expected.size() && expected[listed].node == next) {
-        Expect(expected[listed].low_key == node->low_key(), where, "the parent's separator is not its low key");
-        ++listed;
-      } else {
-        ++report_.half_splits;
-      }
-      CheckSlots(*node, where, &below);
-      ended = node->right() == report_.range.right;
-      if (ended) {
-        Expect(node->has_high() == report_.range.high.has_value() &&
-                   (!node->has_high() || node->high_key() == *report_.range.high),
-               where, "it ends its level, but its high key is not the root's");
-        break;
-      }
-      Expect(node->has_high() && !node->right().null(), where, "its high key and right link disagree");
-      last_high = node->has_high() ? node->high_key() : "";
-      next = node->right();
-    }
-    const std::string where = fmt::format("level {}", level);
-    Expect(ended, where, "does not reach the end of the meganode");
-    Expect(listed == expected.size(), where,
-           fmt::format("only {} of the {} children that parents list are in it", listed, expected.size()));
-    return below;
-  }
-
-  void CheckSlots(const NodeView& node, std::string_view where, std::vector<Child>* below) {
-    std::string last;
-    if (node.level() == 0) {
-      ++report_.leaves;
-      Walk walk(node.low_key(), root_, 0, node.tier());
-      Walk::Step step = Walk::Step::kRead;
-      while (step == Walk::Step::kRead) {
-        const std::optional<NodeView> visited = Read(walk.wants());
-        step = visited.has_value() ? walk.Visit(*visited) : Walk::Step::kGaveUp;
-      }
-      Expect(step == Walk::Step::kArrived && walk.path(0) == node.self(), where,
-             "a search for its low key ends at another node");
-    }
-    Expect(node.count() > 0 || node.holds_pairs(), where, "it is an inner node without children");
-    for (int i = 0; i < node.count(); ++i) {
-      const std::string key = node.key(i);
-      Expect(i == 0 || key > last, where, fmt::format("key {} is not greater than the previous key", ForMessage(key)));
-      Expect(node.Covers(key), where, fmt::format("key {} is outside the fences", ForMessage(key)));
-      if (node.holds_pairs()) {
-        CheckPair(node.pair(i), key, where);
-      } else {
-        Expect(i != 0 || key == node.low_key(), where, "its first separator is not its low key");
-        const Pointer child = node.inner_slot(i).child();
-        if (node.level() > 0) {
-          below->push_back({key, child});
-        } else {
-          Expect(child == RootOf(child.region()) && child.region() != header_.region, where,
-                 fmt::format("route {} is not to another meganode's root", ForMessage(key)));
-          report_.routes.emplace_back(key, child);
-          ++report_.keys;
-        }
-      }
-      last = key;
-    }
-  }
-
-  void CheckPair(const LeafPair& pair, const std::string& key, std::string_view where) {
-    ++report_.keys;
-    report_.data_bytes += pair.pair_bytes();
-    report_.expiring += pair.expiry != kNeverExpires;
-    Expect(pair.stamp != 0 && pair.stamp <= header_.last_stamp, where,
-           fmt::format("stamp {} of key {} was not given here: the last one is {}", pair.stamp, ForMessage(key),
-                       header_.last_stamp));
-    if (pair.is_inline) {
-      ++report_.inline_pairs;
-      Expect(pair.Matches(Crc64(pair.value, Crc64(key))), where,
-             fmt::format("inline pair of key {} has a wrong check", ForMessage(key)));
-      return;
-    }
-    const auto [pointer, crc] = pair.outside;
-    const uint64_t begin = header_.extents_offset;
-    const uint64_t end = begin + header_.extents_bytes;
-    if (pointer.region() != header_.region || pointer.offset() < begin || pointer.offset() > end ||
-        pair.pair_bytes() > end - pointer.offset()) {
-      Expect(false, where, fmt::format("extent of key {} is out of bounds", ForMessage(key)));
-      return;
-    }
-    const ConstBytes extent(memory_.at(pointer.offset()), pair.pair_bytes());
-    Expect(AsText(extent.subspan(0, key.size())) == key, where,
-           fmt::format("extent of key {} holds another key", ForMessage(key)));
-    Expect(Crc64(extent) == crc, where, fmt::format("extent of key {} has a wrong CRC", ForMessage(key)));
-    Expect(pointed_.emplace(pointer.offset(), pair.pair_bytes()).second, where,
-           fmt::format("extent of key {} is shared with another key", ForMessage(key)));
-  }
-
-  void CheckExtents() {
-    RegionMemory memory = memory_;
-    const absl::Status status = ExtentAllocator(&memory).Walk([this](uint64_t offset, uint64_t room) {
-      ++report_.extents;
-      const std::string where = fmt::format("extent at {:#x}", offset);
-      const auto it = pointed_.find(offset);
-      if (it == pointed_.end()) {
-        Expect(reserved_.contains(offset), where, "it is in use, but no leaf points to it");
-        return;
-      }
-      Expect(it->second <= room, where, "it is shorter than its leaf says");
-      pointed_.erase(it);
-    });
-    Expect(status.ok(), "extents", std::string(status.message()));
-    for (const auto& [offset, bytes] : pointed_) {
-      Expect(false, fmt::format("extent at {:#x}", offset), "a leaf points to it, but it is not in use");
-    }
-    report_.nodes_used = header_.nodes_used;
-  }
-
-  const RegionMemory& memory_;
-  const RegionHeader& header_;
-  const absl::flat_hash_set<uint64_t>& reserved_;
-  Pointer root_;
-  absl::flat_hash_map<uint64_t, uint32_t> pointed_;  // Extent offset to bytes, from the leaves.
-  TreeReport report_;
-};
+// What a pair costs beside its bytes: a cache miss or two.
+constexpr int64_t kPairBytes = 128;
+constexpr int64_t kBlockBytes = 64;
 
 }  // namespace
 
-TreeReport CheckTree(const RegionMemory& memory, const absl::flat_hash_set<uint64_t>& reserved) {
-  return TreeCheck(memory, reserved).Run();
+bool TreeCheck::Step(const Slice& slice) {
+  RegionMemory memory = slice.memory;
+  const ExtentAllocator allocator(&memory);
+  slice_ = &slice;
+  allocator_ = &allocator;
+  changed_ = phase_ != Phase::kBegin && slice.memory.stores() != stores_;
+  whole_ &= !changed_ && slice.settled;
+  if (phase_ == Phase::kBegin) {
+    if (!CheckHeader()) phase_ = Phase::kEnd;
+    report_.region = header().region;
+  }
+  if (phase_ != Phase::kEnd && !ReadRoot()) phase_ = Phase::kEnd;
+  left_ = slice.bytes;  // So that each slice checks one node at least.
+  if (phase_ == Phase::kBegin) {
+    phase_ = Phase::kLevels;
+    level_ = root_level_;
+    key_ = report_.range.low;
+  }
+  while (phase_ == Phase::kLevels && left_ > 0) {
+    if (!CheckLevel()) break;
+    key_ = report_.range.low;
+    next_ = {};
+    nodes_of_level_ = 0;
+    if (--level_ >= 0) continue;
+    report_.nodes_used = header().nodes_used;
+    report_.extents = header().extents.blocks;
+    phase_ = whole_ ? Phase::kExtents : Phase::kEnd;
+    if (!whole_) break;
+    CompareCounts();
+    reserved_ = slice.reserved();
+  }
+  if (phase_ == Phase::kExtents && (!whole_ || (left_ > 0 && CompareExtents()))) phase_ = Phase::kEnd;
+  stores_ = slice.memory.stores();
+  slice_ = nullptr;
+  allocator_ = nullptr;
+  return phase_ == Phase::kEnd;
+}
+
+void TreeCheck::Note(std::string_view where, std::string_view what) {
+  if (++report_.error_count <= TreeReport::kErrorsMax) report_.errors.push_back(fmt::format("{}: {}", where, what));
+}
+
+bool TreeCheck::CheckHeader() {
+  const RegionMemory& memory = slice_->memory;
+  if (memory.bytes() < kRegionHeaderBytes || header().magic != kRegionMagic) {
+    Expect(false, "header", "not a region (wrong magic number, or too short)");
+    return false;
+  }
+  if (header().layout_version != kLayoutVersion) {
+    Note("header", std::string(OtherLayout(header().region, header().layout_version).message()));
+    return false;
+  }
+  const RegionHeader& h = header();
+  const bool sane = ValidNodeBytes(h.node_bytes) && h.last_stamp <= kLastStampMax &&
+                    h.nodes_offset == kRegionHeaderBytes && h.nodes_used >= 1 && h.nodes_used <= h.nodes_end &&
+                    h.nodes_end <= h.node_count && h.extents_offset <= memory.bytes() &&
+                    h.extents_bytes <= memory.bytes() - h.extents_offset &&
+                    h.nodes_offset + uint64_t{h.node_count} * h.node_bytes <= h.extents_offset;
+  Expect(sane, "header", "its sizes are inconsistent, or its last stamp is impossible");
+  return sane;
+}
+
+bool TreeCheck::ReadRoot() {
+  const std::optional<NodeView> root = Read(RootOf(header().region));
+  if (!root.has_value()) return false;
+  root_ = root->self();
+  root_level_ = root->level();
+  report_.levels = root_level_ + 1;
+  report_.range = {root->tier(), std::string(root->low_key()), std::nullopt, root->right()};
+  if (root->has_high()) report_.range.high = root->high_key();
+  return true;
+}
+
+std::optional<NodeView> TreeCheck::Read(Pointer pointer) {
+  const RegionHeader& h = header();
+  const auto where = [pointer] { return fmt::format("node {}", ToString(pointer)); };
+  const uint64_t begin = h.nodes_offset;
+  if (pointer.region() != h.region || pointer.offset() < begin ||
+      pointer.offset() >= begin + h.nodes_end * h.node_bytes || (pointer.offset() - begin) % h.node_bytes != 0) {
+    Note(where(), "the pointer is not to a node of this region");
+    return std::nullopt;
+  }
+  left_ -= h.node_bytes;
+  NodeView node;
+  const ConstBytes bytes(slice_->memory.at(pointer.offset()), h.node_bytes);
+  const NodeFault fault = NodeView::Parse(bytes, pointer, &node);
+  if (fault == NodeFault::kNone) return node;
+  Note(where(), fault == NodeFault::kTorn      ? "its versions or CRC are wrong"
+                : fault == NodeFault::kForeign ? "carries another node's pointer"
+                : fault == NodeFault::kGone    ? "was invalidated"
+                                               : "is malformed");
+  return std::nullopt;
+}
+
+TreeCheck::Arrival TreeCheck::Find(std::string_view key, int level) {
+  Walk walk(key, root_, static_cast<uint8_t>(level), report_.range.tier);
+  Arrival arrival;
+  for (Walk::Step step = Walk::Step::kRead; step == Walk::Step::kRead;) {
+    arrival.by_right_link = walk.moved_right();
+    arrival.node = Read(walk.wants());
+    step = arrival.node.has_value() ? walk.Visit(*arrival.node) : Walk::Step::kGaveUp;
+    if (step != Walk::Step::kRead && step != Walk::Step::kArrived) arrival.node.reset();
+  }
+  return arrival;
+}
+
+bool TreeCheck::CheckLevel() {
+  if (level_ > root_level_) return true;  // The root was lowered.
+  const MeganodeRange& range = report_.range;
+  if (range.high.has_value() && key_ >= *range.high) return true;  // The rest was split off.
+  std::optional<NodeView> node = changed_ || next_.null() ? Find(key_, level_).node : Read(next_);
+  const std::string where = fmt::format("level {}", level_);
+  Expect(node.has_value(), where, "does not reach the end of the meganode");
+  bool after_change = changed_;
+  while (node.has_value()) {
+    if (!CheckNode(*node, std::exchange(after_change, false))) return true;
+    if (left_ <= 0) return false;
+    node = Read(next_);
+    Expect(node.has_value(), where, "does not reach the end of the meganode");
+  }
+  return true;
+}
+
+bool TreeCheck::CheckNode(const NodeView& node, bool after_change) {
+  const std::string where = fmt::format("node {} (level {})", ToString(node.self()), level_);
+  const MeganodeRange& range = report_.range;
+  // A region that is written may get new nodes for ever, but not more than it has room for without an end.
+  if (++nodes_of_level_ > header().node_count && whole_) {
+    Expect(false, where, "the right links form a cycle");
+    return false;
+  }
+  ++report_.nodes;
+  Expect(node.level() == level_, where, [&] { return fmt::format("its level is {}", node.level()); });
+  Expect(node.tier() == range.tier, where, [&] { return fmt::format("its tier is {}", node.tier()); });
+  if (node.level() != level_ || node.tier() != range.tier) return false;
+  // Since the last slice, the node may have been merged with its left neighbour.
+  const bool follows = after_change ? node.low_key() <= key_ : node.low_key() == key_;
+  Expect(follows, where, [&] {
+    return fmt::format("its low key {} is not the left neighbour's high key {}", ForMessage(node.low_key()),
+                       ForMessage(key_));
+  });
+  const Arrival arrival = Find(node.low_key(), level_);
+  Expect(arrival.node.has_value() && arrival.node->self() == node.self(), where,
+         "a search for its low key ends at another node");
+  report_.half_splits += arrival.by_right_link;
+  CheckSlots(node, where);
+  if (node.right() == range.right) {
+    Expect(node.has_high() == range.high.has_value() && (!node.has_high() || node.high_key() == *range.high), where,
+           "it ends its level, but its high key is not the root's");
+    return false;
+  }
+  const bool goes_on = node.has_high() && !node.right().null() && node.high_key() > node.low_key();
+  Expect(goes_on, where, "its high key and right link disagree");
+  if (!goes_on) return false;
+  key_ = node.high_key();
+  next_ = node.right();
+  return true;
+}
+
+void TreeCheck::CheckSlots(const NodeView& node, std::string_view where) {
+  report_.leaves += node.level() == 0;
+  Expect(node.count() > 0 || node.holds_pairs(), where, "it is an inner node without children");
+  std::string last;
+  for (int i = 0; i < node.count(); ++i) {
+    const std::string key = node.key(i);
+    Expect(i == 0 || key > last, where,
+           [&] { return fmt::format("key {} is not greater than the previous key", ForMessage(key)); });
+    Expect(node.Covers(key), where, [&] { return fmt::format("key {} is outside the fences", ForMessage(key)); });
+    last = key;
+    if (node.holds_pairs()) {
+      CheckPair(node.pair(i), key, where);
+      continue;
+    }
+    Expect(i != 0 || key == node.low_key(), where, "its first separator is not its low key");
+    const Pointer child = node.inner_slot(i).child();
+    if (node.level() > 0) {
+      const std::optional<NodeView> its = Read(child);
+      const bool right = !its.has_value() || (its->level() + 1 == node.level() && its->low_key() == key);
+      Expect(right, where, [&] { return fmt::format("separator {} is not its child's low key", ForMessage(key)); });
+      continue;
+    }
+    Expect(child == RootOf(child.region()) && child.region() != header().region, where,
+           [&] { return fmt::format("route {} is not to another meganode's root", ForMessage(key)); });
+    report_.routes.emplace_back(key, child);
+    ++report_.keys;
+  }
+}
+
+void TreeCheck::CheckPair(const LeafPair& pair, const std::string& key, std::string_view where) {
+  ++report_.keys;
+  left_ -= kPairBytes + pair.pair_bytes();
+  report_.data_bytes += pair.pair_bytes();
+  report_.expiring += pair.expiry != kNeverExpires;
+  Expect(pair.stamp != 0 && pair.stamp <= header().last_stamp, where, [&] {
+    return fmt::format("stamp {} of key {} was not given here: the last one is {}", pair.stamp, ForMessage(key),
+                       header().last_stamp);
+  });
+  if (pair.is_inline) {
+    ++report_.inline_pairs;
+    Expect(pair.Matches(Crc64(pair.value, Crc64(key))), where,
+           [&] { return fmt::format("inline pair of key {} has a wrong check", ForMessage(key)); });
+    return;
+  }
+  const auto [pointer, crc] = pair.outside;
+  const uint64_t begin = header().extents_offset;
+  const uint64_t end = begin + header().extents_bytes;
+  if (pointer.region() != header().region || pointer.offset() < begin || pointer.offset() > end ||
+      pair.pair_bytes() > end - pointer.offset()) {
+    Expect(false, where, [&] { return fmt::format("extent of key {} is out of bounds", ForMessage(key)); });
+    return;
+  }
+  const ConstBytes extent(slice_->memory.at(pointer.offset()), pair.pair_bytes());
+  Expect(AsText(extent.subspan(0, key.size())) == key, where,
+         [&] { return fmt::format("extent of key {} holds another key", ForMessage(key)); });
+  Expect(Crc64(extent) == crc, where, [&] { return fmt::format("extent of key {} has a wrong CRC", ForMessage(key)); });
+  const std::optional<uint64_t> room = allocator_->RoomOf(pointer.offset());
+  Expect(room.has_value(), where, [&] { return fmt::format("extent of key {} is not in use", ForMessage(key)); });
+  Expect(!room.has_value() || pair.pair_bytes() <= *room, where,
+         [&] { return fmt::format("extent of key {} is shorter than its leaf says", ForMessage(key)); });
+  Expect(pointed_.Mark(pointer.offset()) || !whole_, where,
+         [&] { return fmt::format("extent of key {} is shared with another key", ForMessage(key)); });
+}
+
+void TreeCheck::CompareCounts() {
+  const RegionHeader& h = header();
+  Expect(report_.keys == h.keys, "header",
+         [&] { return fmt::format("says {} keys, but {} were found", h.keys, report_.keys); });
+  Expect(report_.data_bytes == h.data_bytes, "header",
+         [&] { return fmt::format("says {} bytes of data, but {} were found", h.data_bytes, report_.data_bytes); });
+  Expect(report_.expiring == h.expiring, "header",
+         [&] { return fmt::format("says {} pairs with an expiry, but {} were found", h.expiring, report_.expiring); });
+}
+
+bool TreeCheck::CompareExtents() {
+  const auto blocks = static_cast<size_t>(left_ / kBlockBytes + 1);
+  const absl::StatusOr<bool> all = allocator_->WalkSome(&extents_, blocks, [this](uint64_t offset, uint64_t) {
+    if (pointed_.Has(offset) || reserved_.contains(offset)) return;
+    Note(fmt::format("extent at {:#x}", offset), "it is in use, but no leaf points to it");
+  });
+  if (!all.ok()) Note("extents", std::string(all.status().message()));
+  return !all.ok() || *all;
+}
+
+TreeReport CheckTree(const RegionMemory& memory, const ReservedExtents& reserved) {
+  TreeCheck check;
+  TreeCheck::Slice slice{memory};
+  slice.reserved = [&reserved] { return reserved; };
+  while (!check.Step(slice)) {
+  }
+  return check.report();
 }
 
 }  // namespace cell

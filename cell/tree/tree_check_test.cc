@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
+
 #include "cell/base/check.h"
 #include "cell/base/crc64.h"
 #include "cell/base/random.h"
@@ -43,13 +46,38 @@ class DamageTest : public ::testing::Test {
     return leaf.pair(FirstIn(leaf, /*is_inline=*/false)).outside.extent;
   }
 
-  void ExpectError(std::string_view part) {
-    const TreeReport report = CheckTree(*region_.memory());
-    EXPECT_FALSE(report.ok());
-    for (const std::string& error : report.errors) {
-      if (error.find(part) != std::string::npos) return;
+  // Checks the region in slices of so many bytes, and calls `between` after each.
+  TreeCheck Check(
+      int64_t bytes, const std::function<void()>& between = [] {}, bool settled = true) {
+    TreeCheck check;
+    for (int slices = 1; !check.Step({*region_.memory(), bytes, settled}); ++slices) {
+      CELL_CHECK_LT(slices, 1'000'000);
+      between();
     }
-    ADD_FAILURE() << "no error says \"" << part << "\"; first: " << (report.errors.empty() ? "" : report.errors[0]);
+    return check;
+  }
+  static bool Says(const TreeReport& report, std::string_view part) {
+    return std::any_of(report.errors.begin(), report.errors.end(),
+                       [part](const std::string& error) { return error.find(part) != std::string::npos; });
+  }
+  // In one piece and in slices.
+  void ExpectError(std::string_view part) {
+    for (const int64_t bytes : {INT64_MAX, int64_t{1}}) {
+      const TreeReport report = Check(bytes).report();
+      EXPECT_FALSE(report.ok());
+      EXPECT_TRUE(Says(report, part)) << "no error says \"" << part
+                                      << "\"; first: " << (report.errors.empty() ? "" : report.errors[0]);
+    }
+  }
+  // Writes somewhere else than near "01000".
+  void WriteElsewhere(Random* random) {
+    const std::string key = fmt::format("{:05}{}", 2000 + random->Below(1000), random->Below(3));
+    const std::string value(random->Below(200), 'v');
+    if (random->Below(3) == 0) {
+      CELL_CHECK(tree_.Delete(key).ok());
+    } else {
+      CELL_CHECK(tree_.Put(key, value, Crc64(value, Crc64(key))).ok());
+    }
   }
 
   NodeHeader& HeaderOf(NodeDraft* draft) {
@@ -165,6 +193,75 @@ TEST_F(DamageTest, ARegionHeaderThatLies) {
   ExpectError("its sizes are inconsistent");
   region_.memory()->header().magic = 0;
   ExpectError("not a region");
+}
+
+TEST_F(DamageTest, ASliceEndsSoon) {
+  int slices = 0;
+  const TreeCheck check = Check(8 << 10, [&slices] { ++slices; });
+  EXPECT_TRUE(check.report().ok());
+  EXPECT_TRUE(check.whole());
+  EXPECT_EQ(check.report().keys, 3000u);
+  EXPECT_EQ(check.report().nodes, CheckTree(*region_.memory()).nodes);
+  EXPECT_GT(slices, 50);
+}
+
+TEST_F(DamageTest, WritesBetweenSlicesAreNotTakenForDamage) {
+  for (uint64_t seed = 1; seed <= 30; ++seed) {
+    Random random(seed);
+    const auto write = [&] {
+      for (uint64_t writes = random.Below(20); writes > 0; --writes) {
+        tree_.set_inline_max(random.Below(2) == 0 ? 0 : kInlineMaxDefault);
+        const std::string key = fmt::format("{:05}", random.Below(4000));
+        const std::string value(random.Below(300), 'v');
+        if (seed % 3 == 0 || random.Below(3) == 0) {
+          ASSERT_TRUE(tree_.Delete(key).ok());  // Leaves are merged, and the root is lowered.
+        } else {
+          (void)tree_.Put(key, value, Crc64(value, Crc64(key)));
+        }
+      }
+    };
+    const TreeCheck check = Check(static_cast<int64_t>(1 + random.Below(20'000)), write);
+    EXPECT_TRUE(check.report().ok()) << "seed " << seed << ": " << check.report().errors[0];
+    EXPECT_FALSE(check.whole());
+    ASSERT_TRUE(CheckTree(*region_.memory()).ok());
+  }
+}
+
+TEST_F(DamageTest, DamageIsFoundWhileTheRegionIsWritten) {
+  Random random(1);
+  const auto write = [&] { WriteElsewhere(&random); };
+  // A pair, a node, a link, and an extent that was freed too early.
+  const uint64_t extent = ExtentBeside("01000").offset();
+  region_.memory()->StoreWord(extent, LoadWord(region_.memory()->at(extent)) ^ 1);
+  EXPECT_TRUE(Says(Check(1, write).report(), "wrong CRC"));
+  region_.memory()->StoreWord(extent, LoadWord(region_.memory()->at(extent)) ^ 1);
+  EXPECT_TRUE(Check(1, write).report().ok());
+
+  const uint64_t node = tree_.LeafOf("01000")->self().offset() + 504;
+  region_.memory()->StoreWord(node, LoadWord(region_.memory()->at(node)) ^ 16);
+  EXPECT_TRUE(Says(Check(1, write).report(), "versions or CRC"));
+  region_.memory()->StoreWord(node, LoadWord(region_.memory()->at(node)) ^ 16);
+  EXPECT_TRUE(Check(1, write).report().ok());
+
+  const Pointer over = tree_.Node(tree_.LeafOf("01000")->right()).right();
+  const Pointer right = tree_.LeafOf("01000")->right();
+  Change("01000", [&](NodeDraft* draft) { HeaderOf(draft).right = over; });
+  EXPECT_TRUE(Says(Check(INT64_MAX, write).report(), "left neighbour's high key"));
+  Change("01000", [&](NodeDraft* draft) { HeaderOf(draft).right = right; });
+  EXPECT_TRUE(Check(1, write).report().ok());
+
+  ExtentAllocator(region_.memory()).Free(extent);
+  EXPECT_TRUE(Says(Check(1, write).report(), "not in use"));
+}
+
+// What is freed gradually is in use, and no leaf points to it.
+TEST_F(DamageTest, ARegionOfWhichSomethingIsBeingFreedIsNotComparedAsAWhole) {
+  ASSERT_TRUE(ExtentAllocator(region_.memory()).Allocate(100).has_value());
+  ExpectError("no leaf points to it");
+  const TreeCheck check = Check(
+      INT64_MAX, [] {}, /*settled=*/false);
+  EXPECT_TRUE(check.report().ok());
+  EXPECT_FALSE(check.whole());
 }
 
 }  // namespace

@@ -14,23 +14,10 @@ import time
 import unittest
 from pathlib import Path
 
+import raw_client as raw
 from tools import cluster
 
 SMALL = {"meganode_bytes": 2 << 20, "extents_bytes": 8 << 20, "regions_max": 8}
-MAGIC = b"CELLHS01"
-CALLS, READS = 1, 2
-CLIENT, OPERATOR, SERVER = 1, 2, 3
-WIRE_VERSION = 8
-OK, PERMISSION_DENIED = 0, 7
-CHECK, TIME, ADD_ROUTE, MIGRATION, WEIGH, REMOVE_ROUTE = 9, 13, 16, 17, 18, 19
-CHALLENGE_BYTES, WELCOME_BYTES = 48, 48
-
-
-def hello(purpose, role, name):
-    """A greeting of handshake version 2."""
-    return (MAGIC + struct.pack("<II", 2, purpose) + os.urandom(32) + bytes(8) + struct.pack("<BB6x", role, len(name)) +
-            name.encode().ljust(64, b"\0"))
-
 
 class Pipe:
     """A connection through `openssl s_client`."""
@@ -113,22 +100,17 @@ class DataPort(unittest.TestCase):
 
     def greet(self, pipe, purpose, role, name):
         """Shakes hands inside TLS, where no secret is needed any more. Returns whether the server agrees."""
-        import hashlib  # pylint: disable=import-outside-toplevel
-        import hmac  # pylint: disable=import-outside-toplevel
-        greeting = hello(purpose, role, name)
+        greeting = raw.hello(purpose, role, name)
         pipe.send(greeting)
-        challenge = pipe.receive(CHALLENGE_BYTES)
-        if len(challenge) < CHALLENGE_BYTES:
+        challenge = pipe.receive(raw.CHALLENGE_BYTES)
+        if len(challenge) < raw.CHALLENGE_BYTES:
             return False
-        who = {CLIENT: "client", OPERATOR: "operator", SERVER: "server"}[role] + "/" + name
-        text = f"client 2 {purpose} {who} ".encode() + greeting[16:48] + challenge[16:48]
-        pipe.send(hmac.new(bytes(32), text, hashlib.sha256).digest())
-        welcome = pipe.receive(WELCOME_BYTES)
-        return len(welcome) == WELCOME_BYTES and struct.unpack("<I", welcome[8:12])[0] == 1
+        pipe.send(raw.proof(greeting, challenge, purpose, role, name))
+        return raw.is_welcome(pipe.receive(raw.WELCOME_BYTES))
 
     def ask(self, pipe, kind, number):
         """Sends a request that is only a header. Returns the code of the reply, and its text if it is an error."""
-        request = struct.pack("<HHI", kind, WIRE_VERSION, 8)
+        request = raw.text(kind)
         pipe.send(struct.pack("<IIQ", len(request), 4096, number) + request)
         frame = pipe.receive(16)
         self.assertEqual(len(frame), 16)
@@ -139,10 +121,10 @@ class DataPort(unittest.TestCase):
 
     # Whoever sends nothing of TLS learns that it is Cell, and its version. There is nothing in it to guess a secret by.
     def test_a_stranger_learns_the_version_alone(self):
-        for role in (CLIENT, OPERATOR, SERVER):
+        for role in (raw.CLIENT, raw.OPERATOR, raw.SERVER):
             with self.connect() as connection:
-                connection.sendall(hello(READS, role, "server-0") + bytes(32) + struct.pack("<QQII", 0, 1 << 40, 1024, 0))
-                self.assertEqual(self.all_of(connection), MAGIC + struct.pack("<II", 2, 1) + bytes(32))
+                connection.sendall(raw.hello(raw.READS, role, "server-0") + bytes(32) + struct.pack("<QQII", 0, 1 << 40, 1024, 0))
+                self.assertEqual(self.all_of(connection), raw.MAGIC + struct.pack("<II", 2, 1) + bytes(32))
         for nonsense in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\0" * 200, os.urandom(200).replace(b"\x16", b"x")):
             with self.connect() as connection:
                 connection.sendall(nonsense)
@@ -152,7 +134,7 @@ class DataPort(unittest.TestCase):
         for flags in ((), ("-psk", "00" * 32), ("-psk", "00" * 32, "-psk_identity", "server/server-0 0011223344556677")):
             pipe = Pipe(self.address, *flags)
             self.addCleanup(pipe.close)
-            pipe.send(hello(CALLS, SERVER, "server-0"))
+            pipe.send(raw.hello(raw.CALLS, raw.SERVER, "server-0"))
             self.assertEqual(pipe.receive(1), b"")
         older = subprocess.run(["openssl", "s_client", "-connect", self.address, "-tls1_2"], stdin=subprocess.DEVNULL,
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=30)
@@ -163,27 +145,27 @@ class DataPort(unittest.TestCase):
         _, alices = self.secret_of("client/alice")
         for who, key in (("client/bob", "11" * 32), ("server/server-0", alices), ("operator/root", alices)):
             pipe = self.pipe_of(who, key)
-            pipe.send(hello(CALLS, SERVER, "server-0"))
+            pipe.send(raw.hello(raw.CALLS, raw.SERVER, "server-0"))
             self.assertEqual(pipe.receive(1), b"", who)
 
     def test_a_client_stays_a_client_whatever_it_says(self):
-        for role, name in ((CLIENT, "carol"), (SERVER, "server-0"), (OPERATOR, "root")):
+        for role, name in ((raw.CLIENT, "carol"), (raw.SERVER, "server-0"), (raw.OPERATOR, "root")):
             pipe = self.pipe_of(f"client/carol-{role}")
-            self.assertTrue(self.greet(pipe, CALLS, role, name))
-            self.assertEqual(self.ask(pipe, TIME, 1)[0], OK)
-            for number, kind in enumerate((ADD_ROUTE, MIGRATION, WEIGH, REMOVE_ROUTE, CHECK), start=2):
+            self.assertTrue(self.greet(pipe, raw.CALLS, role, name))
+            self.assertEqual(self.ask(pipe, "time", 1)[0], raw.OK)
+            for number, kind in enumerate(("add_route", "migration", "weigh", "remove_route", "check"), start=2):
                 code, text = self.ask(pipe, kind, number)
-                self.assertEqual(code, PERMISSION_DENIED, f"kind {kind}: {text}")
+                self.assertEqual(code, raw.PERMISSION_DENIED, f"{kind}: {text}")
                 self.assertIn(f"client/carol-{role} may not send this", text)
 
     def test_each_role_may_what_it_may(self):
         operator = self.pipe_of("operator/olga")
-        self.assertTrue(self.greet(operator, CALLS, OPERATOR, "olga"))
-        self.assertNotEqual(self.ask(operator, CHECK, 1)[0], PERMISSION_DENIED)
-        self.assertEqual(self.ask(operator, WEIGH, 2)[0], PERMISSION_DENIED)
+        self.assertTrue(self.greet(operator, raw.CALLS, raw.OPERATOR, "olga"))
+        self.assertNotEqual(self.ask(operator, "check", 1)[0], raw.PERMISSION_DENIED)
+        self.assertEqual(self.ask(operator, "weigh", 2)[0], raw.PERMISSION_DENIED)
         server = self.pipe_of("server/server-7")
-        self.assertTrue(self.greet(server, CALLS, SERVER, "server-7"))
-        self.assertEqual(self.ask(server, WEIGH, 1)[0], OK)
+        self.assertTrue(self.greet(server, raw.CALLS, raw.SERVER, "server-7"))
+        self.assertEqual(self.ask(server, "weigh", 1)[0], raw.OK)
         status = self.ours("--output", "json", "status")
         self.assertIn("server-0", status.stdout)
 
@@ -220,10 +202,10 @@ class DataPort(unittest.TestCase):
         pipe = Pipe(f"127.0.0.1:{listener.getsockname()[1]}", "-psk", key, "-psk_identity", f"client/alice {ident}", "-ciphersuites",
                     "TLS_AES_128_GCM_SHA256")
         self.addCleanup(pipe.close)
-        self.assertTrue(self.greet(pipe, CALLS, CLIENT, "alice"))
-        self.assertEqual(self.ask(pipe, TIME, 1)[0], OK)
+        self.assertTrue(self.greet(pipe, raw.CALLS, raw.CLIENT, "alice"))
+        self.assertEqual(self.ask(pipe, "time", 1)[0], raw.OK)
         changes.set()
-        request = struct.pack("<HHI", TIME, WIRE_VERSION, 8)
+        request = raw.text("time")
         pipe.send(struct.pack("<IIQ", len(request), 4096, 2) + request)
         self.assertEqual(pipe.receive(1), b"")
         proxy.join(timeout=20)

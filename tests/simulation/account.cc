@@ -27,6 +27,8 @@ std::vector<std::string> LeftAt(World* world, size_t i) {
   none("calls that are not served", fabric.queued());
   none("regions on their way", worker->regions()->size() - worker->regions()->all().size());
   none("bytes of uploads", worker->service()->uploads().bytes());
+  none("checks that wait", worker->service()->checks().size());
+  none("long requests that wait", worker->service()->long_requests().size());
   uint64_t held = 0, pending = 0, logs = 0;
   for (const HeldRegion* region : worker->regions()->all()) {
     held += worker->service()->writes()->held().size(region->region());

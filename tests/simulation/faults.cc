@@ -3,6 +3,7 @@
 #include <array>
 
 #include "cell/io/net/descriptors.h"
+#include "cell/server/report/region_check.h"
 
 namespace cell {
 namespace {
@@ -126,6 +127,9 @@ bool Faults::Inject(const FaultPlan& fault) {
     case Fault::kCheck:
       CheckRegions(i);
       return true;
+    case Fault::kFlood:
+      floods_.Begin(i, random.Next(), until_ns);
+      return true;
     case Fault::kRollback:
       SetLaterRelease(i, true);
       Later(i, until_ns, [this, i] { SetLaterRelease(i, false); });
@@ -242,17 +246,26 @@ void Faults::CheckLogs(size_t i) {
   }
 }
 
-// A check changes nothing that anybody could see, and finds no errors, whatever else is in progress.
+// A check changes nothing, and finds no errors, whatever else is in progress. Each region is checked at one moment, and
+// then in slices, between which others write it, split it and take it away.
 void Faults::CheckRegions(size_t i) {
+  constexpr int64_t kSliceBytes = 4 << 10;
   const auto check = [](Worker* worker, size_t i, World* world) -> Task<bool> {
-    std::vector<std::byte> reply(kMessageBytesMax);
-    for (const HeldRegion* region : worker->regions()->all()) {
-      const uint32_t id = region->region();
-      const absl::StatusOr<size_t> bytes = worker->service()->Check(fmt::format("{}", id), MutableBytes(reply));
-      if (!bytes.ok()) continue;  // It is being joined or filled.
-      const std::string_view text = AsText(ConstBytes(reply).first(*bytes).subspan(sizeof(MessageHeader)));
-      const bool right = text.find("\"errors\":[]") != std::string_view::npos;
-      if (!right) world->journal.Violate("the check of region {} of server {} says {}", id, i, text);
+    std::vector<uint32_t> ids;
+    for (const HeldRegion* region : worker->regions()->all()) ids.push_back(region->region());
+    for (const uint32_t id : ids) {
+      for (const int64_t bytes : {INT64_MAX, kSliceBytes}) {
+        RegionCheck checked(worker->regions(), fmt::format("server {}", i), id);
+        absl::StatusOr<bool> ended = checked.Step(bytes);
+        while (ended.ok() && !*ended) {
+          co_await worker->scheduler()->Yield();
+          ended = checked.Step(bytes);
+        }
+        if (!ended.ok()) break;  // It is being joined or filled, or was taken away.
+        const std::string report = checked.Report();
+        if (report.find("\"errors\":[]") != std::string::npos) continue;
+        world->journal.Violate("the check of region {} of server {} says {}", id, i, report);
+      }
     }
     co_return true;
   };
@@ -322,6 +335,7 @@ void Faults::Heal() {
   world_->journal.Trace("the faults are over");
   SimCluster& cluster = world_->cluster;
   cluster.network()->SetDelays(0, 0);
+  floods_.End();
   for (const auto& [one, other] : cuts_) {
     cluster.network()->SetCut(one, other, false);
     cluster.network()->SetCut(other, one, false);

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "tests/simulation/floods.h"
 #include "tests/simulation/users.h"
 #include "tests/simulation/world.h"
 
@@ -15,7 +16,8 @@ namespace cell {
 class Faults {
  public:
   // Both arguments must outlive it.
-  Faults(World* world, Users* users) : world_(world), users_(users), servers_(world->cluster.servers()) {}
+  Faults(World* world, Users* users)
+      : world_(world), users_(users), floods_(world), servers_(world->cluster.servers()) {}
 
   // Schedules all faults of the plan.
   void Plan();
@@ -58,6 +60,7 @@ class Faults {
 
   World* const world_;
   Users* const users_;
+  Floods floods_;
   std::vector<Server> servers_;
   std::vector<std::pair<SimHost*, SimHost*>> cuts_;
 };

@@ -24,7 +24,7 @@ constexpr std::array<std::string_view, kFaults> kNames = {
     "slow host",  "slow disk",       "delay",          "break",          "disk error",
     "expire",     "coordinator cut", "join",           "drain",          "checkpoint",
     "client cut", "disk full",       "slow directory", "no descriptors", "membership error",
-    "leaderless", "freeze",          "rollback",       "check"};
+    "leaderless", "freeze",          "rollback",       "check",          "flood"};
 
 // Returns whether a fault is allowed when nobody recovers regions, so that a dying server takes its regions with it.
 bool WithoutLogs(Fault fault) {

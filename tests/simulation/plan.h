@@ -41,8 +41,9 @@ enum class Fault : uint8_t {
   kFreeze,         // The virtual machine of a server stands still, and its clock with it.
   kRollback,       // A server is upgraded to a release that writes another format of logs, and rolled back.
   kCheck,          // All regions of a server are checked, as `cellctl check` does. No region may have an error.
+  kFlood,          // A stranger floods a server with requests that cost much, and is killed.
 };
-inline constexpr size_t kFaults = 24;
+inline constexpr size_t kFaults = 25;
 std::string_view ToString(Fault fault);
 
 // One fault at one moment.
@@ -85,8 +86,8 @@ struct Draws {
   bool suspicion = true;  // Live servers are repeatedly taken for dead.
   bool disk_steps = true;
   bool disk_cached = true;
-  bool idle = true;                                                               // Clients do nothing for a while.
-  std::array<bool, 8> faults = {true, true, true, true, true, true, true, true};  // From kDiskFull on.
+  bool idle = true;  // Clients do nothing for a while.
+  std::array<bool, 9> faults = {true, true, true, true, true, true, true, true, true};  // From kDiskFull on.
   bool deadlines = true;      // Every call ends soon after its deadline.
   bool disks_heal = true;     // A failed disk is found to answer again without a restart.
   bool files_account = true;  // At the end there is no file that nobody needs.

@@ -104,6 +104,8 @@ class World {
     options.uploads.idle_ns = kUploadIdleNs;
     options.evictions = plan.Rules();
     options.evictor.use_unit_shift = 12;
+    // Time stands still while a simulated worker serves, so that this is one in each turn.
+    if (plan.Has(Fault::kFlood)) options.long_requests.turn_ns = 0;
     options.sweeper = {plan.sweep_every_ns, plan.sweep_every_ns / 20};
     options.compactor.idle_pause_ns = plan.compact_every_ns;
     options.compactor.turn_pause_ns = plan.compact_every_ns / 20;

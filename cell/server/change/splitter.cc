@@ -156,7 +156,6 @@ Task<absl::Status> Splitter::CopyAndCut(HeldRegion* lower, RegionClaim* claim) {
   if (!status.ok()) co_return status;
   const int64_t cut_ns = clock_->NowNs();
   upper->ChangeState(RegionState::kServing);
-  cleaning_.push_back(split.get());
   Reach(*lower, "cut");
   co_await TellTable(lower, split.get());
   NoteLongest(&counters.longest_untold_ns, clock_->NowNs() - cut_ns);
@@ -169,7 +168,6 @@ Task<absl::Status> Splitter::CopyAndCut(HeldRegion* lower, RegionClaim* claim) {
   while (!split->Clean()) {
     if (!scheduler_->stopping()) co_await scheduler_->Yield();
   }
-  std::erase(cleaning_, split.get());
   Reach(*lower, "cleaned");
   ++counters.splits;
   co_return absl::OkStatus();
@@ -210,13 +208,6 @@ Task<bool> Splitter::TellTable(const HeldRegion* lower, const RegionSplit* split
     co_await scheduler_->Sleep(kRetryPauseNs);
   }
   co_return false;
-}
-
-void Splitter::FreeAll() {
-  for (RegionSplit* split : cleaning_) {
-    while (!split->Clean()) {
-    }
-  }
 }
 
 }  // namespace cell

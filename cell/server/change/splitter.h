@@ -60,7 +60,6 @@ class Splitter : public RoomMaker {
   void set_on_no_room(std::function<bool()> on_no_room) { on_no_room_ = std::move(on_no_room); }
 
   bool MakeRoom(HeldRegion* region) override { return region->claimed() || Begin(region) || region->awaits_region; }
-  void FreeAll() override;
 
   struct Counters {
     uint64_t splits = 0, failed = 0;
@@ -99,7 +98,6 @@ class Splitter : public RoomMaker {
   std::function<bool()> on_no_room_ = [] { return false; };
   int64_t look_at_ns_ = 0;
   Repeats repeats_;
-  std::vector<RegionSplit*> cleaning_;  // Splits that are cut and not yet clean.
   Counters meganodes_;
   Counters parts_;
 };

@@ -205,24 +205,6 @@ TEST_F(SplitterTest, ASplitThatFailedIsNotTriedAgainAtOnce) {
   AwaitIdle();
 }
 
-// A check counts what splits have left behind, so it is freed before.
-TEST_F(SplitterTest, WhatSplitsHaveLeftIsFreedForACheck) {
-  const uint32_t root = membership_->state().table.root;
-  Fill(root);
-  const HeldRegion* const region = worker_->regions()->Find(root);
-  double after_cut = 0, freed = 0;
-  worker_->sync_points()->on_reach = [&](std::string_view point) {
-    if (point != "split: cut") return;
-    after_cut = region->store->fill();
-    worker_->splitter()->FreeAll();
-    freed = region->store->fill();
-  };
-  ASSERT_TRUE(Run(worker_->splitter()->Split(root)).ok());
-  EXPECT_LT(freed, after_cut);
-  EXPECT_EQ(region->store->fill(), freed);
-  worker_->sync_points()->on_reach = nullptr;
-}
-
 TEST_F(SplitterTest, AMeganodeThatIsLostMeanwhileIsNotReadAgain) {
   const uint32_t region = membership_->state().table.root;
   Fill(region);

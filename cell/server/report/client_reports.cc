@@ -22,14 +22,17 @@ absl::Status ClientReports::Set(ConnectionId client, std::string_view text) {
   }
   std::string shown = JsonText(*json);  // Numbers may be longer than they came.
   if (shown.size() > kBytesMax) return absl::InvalidArgumentError("a client's report is too long");
-  reports_[client] = std::move(shown);
+  // They are summed up in each status, which must not parse what all clients have reported.
+  Counters counters{};
+  for (size_t i = 0; i < counters.size(); ++i) counters[i] = JsonView(*json)[kCounters[i]].Or<uint64_t>(0);
+  reports_[client] = {std::move(shown), counters};
   return absl::OkStatus();
 }
 
 void ClientReports::Forget(ConnectionId client) {
   const auto it = reports_.find(client);
   if (it == reports_.end()) return;
-  AddCounters(it->second, &departed_);
+  AddCounters(it->second.counters, &departed_);
   reports_.erase(it);
 }
 
@@ -37,13 +40,13 @@ void ClientReports::AddTo(nlohmann::json* status) const {
   nlohmann::json& clients = (*status)["clients"] = nlohmann::json::array();
   Counters others{};
   size_t bytes = 0;
-  for (const auto& [id, text] : reports_) {
-    bytes += text.size();
+  for (const auto& [id, report] : reports_) {
+    bytes += report.text.size();
     if (clients.size() == kShown || bytes > kShownBytes) {
-      AddCounters(text, &others);
+      AddCounters(report.counters, &others);
       continue;
     }
-    clients.push_back(ParseJson(text).value_or(nlohmann::json::object()));  // It was parsed when it came.
+    clients.push_back(ParseJson(report.text).value_or(nlohmann::json::object()));  // It was parsed when it came.
     clients.back()["connection"] = id;
   }
   for (size_t i = 0; i < kCounters.size(); ++i) {
@@ -53,9 +56,8 @@ void ClientReports::AddTo(nlohmann::json* status) const {
   (*status)["other_clients"]["clients"] = reports_.size() - clients.size();
 }
 
-void ClientReports::AddCounters(const std::string& text, Counters* to) {
-  const absl::StatusOr<nlohmann::json> report = ParseJson(text);
-  for (size_t i = 0; report.ok() && i < to->size(); ++i) (*to)[i] += JsonView(*report)[kCounters[i]].Or<uint64_t>(0);
+void ClientReports::AddCounters(const Counters& counters, Counters* to) {
+  for (size_t i = 0; i < to->size(); ++i) (*to)[i] += counters[i];
 }
 
 }  // namespace cell

@@ -29,10 +29,13 @@ class ClientReports {
                                            "node_reads",  "extent_reads",   "retries",     "lookups", "lookup_reads",
                                            "lookup_torn", "lookup_extents", "lookup_moved"};
   using Counters = std::array<uint64_t, kCounters.size()>;
-  // Adds the counters of a report.
-  static void AddCounters(const std::string& text, Counters* to);
+  struct Report {
+    std::string text;  // A JSON object.
+    Counters counters;
+  };
+  static void AddCounters(const Counters& counters, Counters* to);
 
-  std::map<ConnectionId, std::string> reports_;  // JSON objects.
+  std::map<ConnectionId, Report> reports_;
   Counters departed_{};
 };
 

@@ -1,48 +1,14 @@
 #include "cell/server/report/region_report.h"
 
 #include <algorithm>
-#include <string_view>
 
-#include "cell/base/json.h"
 #include "cell/server/region/region_state.h"
-#include "cell/tree/tree_check.h"
-#include "fmt/format.h"
 #include "nlohmann/json.hpp"
 
 namespace cell {
 namespace {
 
 constexpr uint32_t kUnitsSampled = 256;  // Units of a table's region that are sampled for its probes.
-
-std::string Hex(std::string_view bytes) {
-  std::string hex;
-  for (const unsigned char c : bytes) hex += fmt::format("{:02x}", c);
-  return hex;
-}
-
-std::string TreeReportJson(const TreeReport& report) {
-  nlohmann::json json = {{"region", report.region},         {"tier", report.range.tier},
-                         {"low", Hex(report.range.low)},    {"right", report.range.right.region()},
-                         {"routes", report.routes.size()},  {"keys", report.keys},
-                         {"data_bytes", report.data_bytes}, {"expiring", report.expiring},
-                         {"levels", report.levels},         {"nodes", report.nodes},
-                         {"leaves", report.leaves},         {"half_splits", report.half_splits},
-                         {"extents", report.extents},       {"error_count", report.error_count},
-                         {"errors", report.errors}};
-  if (report.range.high.has_value()) json["high"] = Hex(*report.range.high);
-  return JsonText(json);
-}
-
-std::string HashReportJson(const HashTable& table, const absl::flat_hash_set<uint64_t>& reserved) {
-  const absl::Status status = table.Check(reserved);
-  nlohmann::json json = {{"region", table.region()},
-                         {"hash", {{"first", table.range().first}, {"last", table.range().last}}},
-                         {"keys", table.keys()},
-                         {"data_bytes", table.data_bytes()},
-                         {"errors", nlohmann::json::array()}};
-  if (!status.ok()) json["errors"].push_back(std::string(status.message()));
-  return JsonText(json);
-}
 
 }  // namespace
 
@@ -85,25 +51,6 @@ nlohmann::json RegionStatus(const HeldRegion& region) {
                   {"longest_chain", counters.longest_chain},
                   {"full", counters.full}};
   return json;
-}
-
-std::string CheckReport(const HeldRegion& region) {
-  absl::flat_hash_set<uint64_t> reserved;
-  for (const PendingWrite& write : region.pending) reserved.insert(write.prepared.extent);
-  if (region.hash != nullptr) return HashReportJson(*region.hash, reserved);
-  return TreeReportJson(CheckTree(*region.memory, reserved));
-}
-
-std::string RoutesReport(const HeldRegion& region, size_t first) {
-  const TreeReport report = CheckTree(*region.memory);
-  nlohmann::json json = nlohmann::json::array();
-  size_t bytes = 0;
-  for (size_t i = first; i < report.routes.size() && bytes < kMessageBytesMax / 2; ++i) {
-    const auto& [key, child] = report.routes[i];
-    json.push_back({Hex(key), child.region()});
-    bytes += 2 * key.size() + 16;
-  }
-  return JsonText(json);
 }
 
 }  // namespace cell

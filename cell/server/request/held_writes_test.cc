@@ -2,8 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "fmt/format.h"
 
 namespace cell {
 namespace {
@@ -88,6 +91,53 @@ TEST_F(HeldWritesTest, TheLongestWaitIsKept) {
   held_.NoteWaited(5);
   held_.NoteWaited(3);
   EXPECT_EQ(held_.longest_ns(), 5);
+}
+
+// Peer 1 holds all that may be held. Others still get as much as it, and no write loses its place to an equal.
+TEST_F(HeldWritesTest, APeerThatHoldsLessTakesThePlaceOfOneThatHoldsMore) {
+  constexpr size_t kWrites = 8;
+  const std::string message = MakeKeyRequest(MessageKind::kDelete, RootOf(7), {}, "a");
+  HeldWrites held(kWrites * (HeldWrites::kBytesPerWrite + message.size()));
+  const auto add = [&](ConnectionId peer) {
+    IncomingCall call{};
+    call.peer = peer;
+    call.id = held.ever();
+    call.request = AsBytes(message);
+    std::optional<HeldWrites::Displaced> displaced;
+    if (!held.HasRoom(message.size())) {
+      displaced = held.Displace(peer, message.size());
+      if (!displaced.has_value()) return std::string("refused");
+    }
+    held.Add(call, MessageKind::kDelete, 0);
+    return displaced.has_value() ? fmt::format("{} of {}", displaced->call.id, displaced->call.peer) : "held";
+  };
+  for (size_t i = 0; i < kWrites; ++i) EXPECT_EQ(add(1), "held");
+  EXPECT_EQ(add(1), "refused");
+  EXPECT_EQ(add(2), "7 of 1");  // Its last one.
+  EXPECT_EQ(add(2), "6 of 1");
+  EXPECT_EQ(add(3), "5 of 1");
+  EXPECT_EQ(add(1), "refused");
+  EXPECT_EQ(add(2), "4 of 1");
+  EXPECT_EQ(add(2), "refused");
+  EXPECT_EQ(held.size(), kWrites);
+  EXPECT_EQ(held.displaced(), 4u);
+  held.Remove(1);
+  EXPECT_EQ(held.size(), 4u);
+  EXPECT_EQ(add(1), "held");
+}
+
+TEST_F(HeldWritesTest, LargeWritesCountAsMuchAsTheyTake) {
+  HeldWrites held(1 << 20);
+  const std::string value(60'000, 'v');
+  const std::string message = MakePutRequest(RootOf(7), {}, 0, "key", static_cast<uint32_t>(value.size()), 0) + value;
+  size_t writes = 0;
+  for (; held.HasRoom(message.size()); ++writes) {
+    IncomingCall call{};
+    call.request = AsBytes(message);
+    held.Add(call, MessageKind::kPut, 0);
+  }
+  EXPECT_GE(writes, 10u);
+  EXPECT_LE(writes * message.size(), size_t{1} << 20);
 }
 
 }  // namespace

@@ -28,7 +28,9 @@ RequestService::RequestService(const WorkerContext& context, ServedRegions* serv
               {served, held, handlers.room, &evictor_, &compactor_, large_values_.uploads(), &replies_},
               {options.name, options.held_max_ns}),
       sweeper_(context, served, &writes_, options.sweeper),
-      reports_(context, options.name, handlers.room) {
+      reports_(context, options.name),
+      checks_(context.regions, &replies_, options.name),
+      long_requests_(context.fabric, options.long_requests) {
   context.status->Add([this](nlohmann::json* status) { AddTo(status); });
 }
 
@@ -36,7 +38,13 @@ void RequestService::Serve(absl::Span<const IncomingCall> calls) {
   ++batches_;
   served_->CheckLease();
   batch_.clear();
-  for (const IncomingCall& call : calls) Parse(call, &batch_.emplace_back());
+  long_batch_.clear();
+  for (const IncomingCall& call : calls) {
+    Parse(call, &batch_.emplace_back());
+    if (!MayTakeLong(batch_.back())) continue;
+    long_batch_.push_back(std::move(batch_.back()));
+    batch_.pop_back();
+  }
   lookups_.Serve(absl::MakeSpan(batch_));
   bool moved = false;  // A step of a migration may have dropped regions that are targets of other requests in the
                        // batch.
@@ -45,6 +53,41 @@ void RequestService::Serve(absl::Span<const IncomingCall> calls) {
     ServeOne(request);
     moved |= request.kind == MessageKind::kMigration;
   }
+  for (const BatchedRequest& request : long_batch_) {
+    const absl::Status kept =
+        long_requests_.Serve(*request.call, [this](const IncomingCall& call) { ServeAlone(call); });
+    if (!kept.ok()) replies_.Error(*request.call, request.kind, kept);
+  }
+}
+
+bool RequestService::MayTakeLong(const BatchedRequest& request) {
+  if (!request.status.ok()) return false;  // An error takes no time.
+  switch (request.kind) {
+    case MessageKind::kScan:
+    case MessageKind::kCount:
+    case MessageKind::kDeleteRange:
+    case MessageKind::kFetch:
+    case MessageKind::kStatus:
+    case MessageKind::kReport:
+    case MessageKind::kWeigh:
+      return true;
+    case MessageKind::kGet:  // Of a value that is copied.
+      return request.keyed.copy != 0;
+    default:
+      return false;
+  }
+}
+
+void RequestService::ServeAlone(const IncomingCall& call) {
+  BatchedRequest request;
+  Parse(call, &request);
+  lookups_.Serve(absl::MakeSpan(&request, 1));
+  ServeOne(request);
+}
+
+size_t RequestService::ServeWaiting() {
+  if (long_requests_.size() > 0) served_->CheckLease();
+  return long_requests_.ServeWaiting([this](const IncomingCall& call) { ServeAlone(call); }) + checks_.Step();
 }
 
 void RequestService::Parse(const IncomingCall& call, BatchedRequest* request) {
@@ -69,6 +112,11 @@ void RequestService::ServeOne(const BatchedRequest& request) {
   if (!request.status.ok()) return replies_.Error(call, request.kind, request.status);
   if (IsLookup(request.kind)) return;  // It is answered already.
   if (IsWrite(request.kind)) return writes_.Serve(call, request.keyed, request.target);
+  if (request.kind == MessageKind::kCheck) {
+    const absl::Status begun = checks_.Add(call, AsText(call.request.subspan(sizeof(MessageHeader))));
+    if (!begun.ok()) replies_.Error(call, request.kind, begun);
+    return;
+  }
   const MutableBytes to = replies_.Begin(call);
   replies_.Finish(call, request.kind, to, ServeInPlace(request.kind, call, to));
 }
@@ -86,8 +134,6 @@ absl::StatusOr<size_t> RequestService::ServeInPlace(MessageKind kind, const Inco
       return large_values_.Upload(call, to);
     case MessageKind::kStatus:
       return reports_.Status(text, to);
-    case MessageKind::kCheck:
-      return Check(text, to);
     case MessageKind::kReport:
       return reports_.Report(call.peer, text, to);
     case MessageKind::kAddRoute:
@@ -111,6 +157,8 @@ void RequestService::Disconnected(ConnectionId peer) {
   writes_.Disconnected(peer);
   large_values_.Disconnected(peer);
   reports_.Disconnected(peer);
+  checks_.Disconnected(peer);
+  long_requests_.Disconnected(peer);
 }
 
 absl::StatusOr<size_t> RequestService::Scan(ConstBytes message, MutableBytes to) {
@@ -162,8 +210,12 @@ void RequestService::AddTo(nlohmann::json* status) const {
   (*status)["routed"] = replies_.routed();
   (*status)["held_writes"] = {{"now", writes_.held().size()},
                               {"ever", writes_.held().ever()},
+                              {"displaced", writes_.held().displaced()},
                               {"longest_us", static_cast<double>(writes_.held().longest_ns()) / 1e3}};
   (*status)["uploads"] = {{"bytes", uploads().bytes()}, {"dropped", uploads().dropped()}};
+  (*status)["checks"] = {{"now", checks_.size()}, {"refused", checks_.refused()}};
+  (*status)["long_requests"] = {
+      {"now", long_requests_.size()}, {"waited", long_requests_.ever()}, {"refused", long_requests_.refused()}};
 }
 
 }  // namespace cell

@@ -3,7 +3,9 @@
 // lookups to Lookups, writes to WritePipeline, uploads and fetches to LargeValues, requests about the worker
 // to WorkerReports, steps of migrations to a MigrationHandler.
 //
-// Everything except writes is answered before Serve returns. Not thread-safe: used only on the worker's thread.
+// Searches and gets are answered before Serve returns. Requests that may take long may wait for later turns of the
+// worker (LongRequests), checks take many turns (RegionChecks), and writes wait until they can be applied
+// (WritePipeline). Not thread-safe: used only on the worker's thread.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +19,10 @@
 #include "cell/server/request/evictor.h"
 #include "cell/server/request/expiry_sweeper.h"
 #include "cell/server/request/large_values.h"
+#include "cell/server/request/long_requests.h"
 #include "cell/server/request/lookups.h"
 #include "cell/server/request/migration_handler.h"
+#include "cell/server/request/region_checks.h"
 #include "cell/server/request/replies.h"
 #include "cell/server/request/served_regions.h"
 #include "cell/server/request/uploads.h"
@@ -35,6 +39,7 @@ class RequestService : public Service {
     bool batching = true;                 // If off, each search runs by itself, to measure the gain of batching.
     int64_t held_max_ns = 1'000'000'000;  // How long a write waits until its region has room, or has migrated.
     Uploads::Limits uploads = {};
+    LongRequests::Limits long_requests = {};
     ExpirySweeper::Options sweeper = {};
     Evictor::Options evictor = {};
     Compactor::Options compactor = {};
@@ -59,11 +64,9 @@ class RequestService : public Service {
     compactor_.Step();
   }
 
-  // Checks a region, after everything that is normally freed gradually has been freed (WorkerReports::Check).
-  absl::StatusOr<size_t> Check(std::string_view text, MutableBytes to) {
-    writes_.FreeAll();
-    return reports_.Check(text, to);
-  }
+  // Serves requests that wait because they may take long, and checks regions, both for a bounded time. Called once in
+  // each turn of the worker. Returns how much was done. Nobody may be composing a reply.
+  size_t ServeWaiting();
   // Returns how many batches of calls were served.
   uint64_t batches() const { return batches_; }
   // Returns the pipeline of writes. The worker calls its RetryHeld and ApplyDurable in Poll, after everything that may
@@ -74,10 +77,16 @@ class RequestService : public Service {
   const Compactor& compactor() const { return compactor_; }
   const Uploads& uploads() const { return *large_values_.uploads(); }
   const WorkerReports& reports() const { return reports_; }
+  const RegionChecks& checks() const { return checks_; }
+  const LongRequests& long_requests() const { return long_requests_; }
 
  private:
   void Parse(const IncomingCall& call, BatchedRequest* request);
   void ServeOne(const BatchedRequest& request);
+  // Returns whether a request may take so long that it must not be served in any number with others.
+  static bool MayTakeLong(const BatchedRequest& request);
+  // Serves a call by itself.
+  void ServeAlone(const IncomingCall& call);
   // These write a reply to `to` and return its size.
   absl::StatusOr<size_t> ServeInPlace(MessageKind kind, const IncomingCall& call, MutableBytes to);
   absl::StatusOr<size_t> Scan(ConstBytes request, MutableBytes to);
@@ -97,9 +106,13 @@ class RequestService : public Service {
   WritePipeline writes_;
   ExpirySweeper sweeper_;
   WorkerReports reports_;
+  RegionChecks checks_;
+  LongRequests long_requests_;
   uint64_t batches_ = 0;
-  uint64_t not_allowed_ = 0;           // Requests that the peer's role may not send.
-  std::vector<BatchedRequest> batch_;  // Requests that are being served.
+  uint64_t not_allowed_ = 0;  // Requests that the peer's role may not send.
+  // Scratch space of Serve: the requests that are served together, and those that may take long.
+  std::vector<BatchedRequest> batch_;
+  std::vector<BatchedRequest> long_batch_;
 };
 
 }  // namespace cell

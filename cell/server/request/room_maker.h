@@ -11,8 +11,6 @@ class RoomMaker {
 
   // Returns whether a full region will soon have room, because a split is in progress or begins now.
   virtual bool MakeRoom(HeldRegion* region) = 0;
-  // Frees at once everything that is normally freed gradually, in all regions. A check would report it as lost.
-  virtual void FreeAll() = 0;
 };
 
 }  // namespace cell

@@ -12,7 +12,7 @@
 namespace cell {
 namespace {
 
-constexpr int kLeavesPerScan = 4096;
+constexpr int kLeavesPerScan = 64;
 
 // Prefetches what a scan of `leaf` from slot `first` on will read: extents, and the leaf to the right.
 void PrefetchForScan(const Meganode& tree, const NodeView& leaf, int first, bool down, bool keys_only) {

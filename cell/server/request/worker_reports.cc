@@ -18,12 +18,11 @@ constexpr size_t kRegionsPerStatus = 60;  // This many fit into a message.
 
 }  // namespace
 
-WorkerReports::WorkerReports(const WorkerContext& context, std::string server, RoomMaker* room)
+WorkerReports::WorkerReports(const WorkerContext& context, std::string server)
     : fabric_(context.fabric),
       regions_(context.regions),
       status_(context.status),
       server_(std::move(server)),
-      room_(room),
       started_ns_(fabric_->NowNs()) {}
 
 absl::StatusOr<size_t> WorkerReports::Status(std::string_view text, MutableBytes to) const {
@@ -50,25 +49,6 @@ std::string WorkerReports::StatusJson(size_t first, size_t regions_max) const {
   clients_.AddTo(&json);
   status_->AddTo(&json);
   return JsonText(json);
-}
-
-absl::StatusOr<size_t> WorkerReports::Check(std::string_view text, MutableBytes to) {
-  unsigned id = 0, first = 0;
-  const int numbers = std::sscanf(std::string(text).c_str(), "%u %u", &id, &first);
-  if (numbers < 1) return absl::InvalidArgumentError("a check request must contain \"REGION\" or \"REGION FIRST\"");
-  const HeldRegion* region = regions_->Find(id);
-  if (region == nullptr || !region->readable()) {
-    return absl::NotFoundError(fmt::format("{} does not hold region {}", server_, id));
-  }
-  if (region->state() == RegionState::kFilling) {
-    return absl::FailedPreconditionError(fmt::format("region {} is being filled", id));
-  }
-  if (region->ClaimedFor(ClaimPurpose::kJoin)) {  // It has what nothing leads to yet.
-    return absl::AbortedError(fmt::format("region {} is being joined", id));
-  }
-  if (room_ != nullptr) room_->FreeAll();
-  const bool routes = numbers == 2 && region->tree != nullptr;
-  return WriteTextReply(to, MessageKind::kCheck, routes ? RoutesReport(*region, first) : CheckReport(*region));
 }
 
 absl::StatusOr<size_t> WorkerReports::Weigh(MutableBytes to) const {

@@ -1,5 +1,5 @@
-// WorkerReports serves requests about the worker itself: its status (kStatus), the check of a region (kCheck), the
-// bytes that it holds (kWeigh), and what a client reports about itself for the status (kReport).
+// WorkerReports serves requests about the worker itself: its status (kStatus), the bytes that it holds
+// (kWeigh), and what a client reports about itself for the status (kReport).
 //
 // Not thread-safe: used only on the worker's thread.
 #pragma once
@@ -16,23 +16,19 @@
 #include "cell/server/region/regions.h"
 #include "cell/server/report/client_reports.h"
 #include "cell/server/report/status_report.h"
-#include "cell/server/request/room_maker.h"
 
 namespace cell {
 
 class WorkerReports {
  public:
-  // All arguments must outlive this. `server` is the name of the server. `room` is null if regions are never split.
-  WorkerReports(const WorkerContext& context, std::string server, RoomMaker* room);
+  // All arguments must outlive this. `server` is the name of the server.
+  WorkerReports(const WorkerContext& context, std::string server);
 
   // These write a reply to `to` and return its size. `text` is what follows the request's header.
   //
   // Status: "FIRST", or nothing for 0. The reply lists the regions from number FIRST on, as many as are sure to fit
   // into a message.
   absl::StatusOr<size_t> Status(std::string_view text, MutableBytes to) const;
-  // Check: "REGION" returns the region's report. "REGION FIRST" returns its routes from number FIRST on, as many as
-  // fit.
-  absl::StatusOr<size_t> Check(std::string_view text, MutableBytes to);
   absl::StatusOr<size_t> Weigh(MutableBytes to) const;
   absl::StatusOr<size_t> Report(ConnectionId client, std::string_view text, MutableBytes to);
 
@@ -47,7 +43,6 @@ class WorkerReports {
   Regions* const regions_;
   const StatusReport* const status_;
   const std::string server_;
-  RoomMaker* const room_;
   const int64_t started_ns_;
   ClientReports clients_;
 };

@@ -21,14 +21,6 @@ constexpr RegionShape kShape{512, 32 << 10, 64 << 10};
 
 class WorkerReportsTest : public ::testing::Test {
  protected:
-  // Counts how often everything was to be freed.
-  struct Room : RoomMaker {
-    bool MakeRoom(HeldRegion*) override { return false; }
-    void FreeAll() override { ++freed; }
-
-    int freed = 0;
-  };
-
   WorkerContext Context() {
     WorkerContext context;
     context.fabric = fabric_.get();
@@ -45,8 +37,6 @@ class WorkerReportsTest : public ::testing::Test {
   }
 
   nlohmann::json Status(std::string_view text = "") { return Reply(MessageKind::kStatus, reports_.Status(text, to_)); }
-  nlohmann::json Check(std::string_view text) { return Reply(MessageKind::kCheck, reports_.Check(text, to_)); }
-  absl::StatusCode CheckCode(std::string_view text) { return reports_.Check(text, to_).status().code(); }
   // Returns the JSON in a reply that was written to `to_`.
   nlohmann::json Reply(MessageKind kind, const absl::StatusOr<size_t>& bytes) {
     CELL_CHECK(bytes.ok());
@@ -63,8 +53,7 @@ class WorkerReportsTest : public ::testing::Test {
   std::unique_ptr<SimFabric> fabric_ = network_.NewEndpoint();
   Regions regions_{fabric_.get(), kShape, 300};
   StatusReport status_;
-  Room room_;
-  WorkerReports reports_{Context(), "server-0", &room_};
+  WorkerReports reports_{Context(), "server-0"};
   std::vector<std::byte> memory_ = std::vector<std::byte>(kMessageBytesMax);
   const MutableBytes to_{memory_.data(), memory_.size()};
 };
@@ -95,54 +84,6 @@ TEST_F(WorkerReportsTest, AStatusListsAsManyRegionsAsFit) {
   for (uint32_t region = 1; region <= 300; ++region) EXPECT_EQ(all[region - 1], region);
   EXPECT_EQ(RegionsOf(Status("300")), std::vector<uint32_t>());
   EXPECT_EQ(reports_.Status("first", to_).status().code(), absl::StatusCode::kInvalidArgument);
-}
-
-TEST_F(WorkerReportsTest, ACheckReportsARegionAfterAllIsFreed) {
-  Put(Hold(1), "key", "value");
-  const nlohmann::json report = Check("1");
-  EXPECT_EQ(report["region"], 1);
-  EXPECT_EQ(report["keys"], 1);
-  EXPECT_EQ(report["errors"], nlohmann::json::array());
-  EXPECT_EQ(room_.freed, 1);
-  WorkerReports never_splits(Context(), "server-0", nullptr);
-  EXPECT_TRUE(never_splits.Check("1", to_).ok());
-}
-
-// It has what nothing leads to yet, which a check would report as lost.
-TEST_F(WorkerReportsTest, ARegionThatIsBeingJoinedIsNotChecked) {
-  const RegionClaim claim(Hold(1), ClaimPurpose::kJoin);
-  EXPECT_EQ(reports_.Check("1", to_).status().code(), absl::StatusCode::kAborted);
-}
-
-TEST_F(WorkerReportsTest, ACheckReturnsRoutesFromANumberOn) {
-  RegionContent content;
-  content.range.tier = 1;
-  HeldRegion* const routes = Hold(2, content);
-  ASSERT_TRUE(routes->tree->InsertRoute("", RootOf(3)).ok());
-  ASSERT_TRUE(routes->tree->InsertRoute("k", RootOf(4)).ok());
-  EXPECT_EQ(Check("2")["routes"], 2);
-  EXPECT_EQ(Check("2 0"), nlohmann::json::array({{"", 3}, {"6b", 4}}));
-  EXPECT_EQ(Check("2 1"), nlohmann::json::array({{"6b", 4}}));
-  EXPECT_EQ(Check("2 2"), nlohmann::json::array());
-}
-
-TEST_F(WorkerReportsTest, APartOfATableHasNoRoutes) {
-  RegionContent content;
-  content.hash_range = HashRange{0, UINT32_MAX};
-  Hold(1, content);
-  EXPECT_EQ(Check("1 0"), Check("1"));
-  EXPECT_TRUE(Check("1").contains("hash"));
-}
-
-TEST_F(WorkerReportsTest, OnlyARegionThatIsReadAndCompleteIsChecked) {
-  Hold(1, {}, RegionState::kSealed);
-  Hold(2, {}, RegionState::kFilling);
-  EXPECT_EQ(CheckCode("1"), absl::StatusCode::kNotFound);
-  EXPECT_EQ(CheckCode("2"), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(CheckCode("3"), absl::StatusCode::kNotFound);
-  EXPECT_EQ(CheckCode(""), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(CheckCode("region"), absl::StatusCode::kInvalidArgument);
-  EXPECT_EQ(room_.freed, 0);
 }
 
 TEST_F(WorkerReportsTest, WeighsAllItsRegions) {

@@ -27,14 +27,27 @@ bool ClearsAll(const KeyedRequest& request, const HeldRegion& region) {
 
 void WritePipeline::Serve(const IncomingCall& call, const KeyedRequest& request, const Target& target) {
   HeldRegion* const region = target.region;
-  const bool may_hold = region != nullptr && held_->size() < kHeldMax;
-  const auto hold = [&] { held_->Add(call, request.kind, clock_->NowNs()); };
   // Wait behind other writes to the region, in order.
-  if (may_hold && (!Open(*region) || held_->size(region->region()) > 0)) return hold();
+  const bool waits = region != nullptr && (!Open(*region) || held_->size(region->region()) > 0);
+  if (waits && Hold(call, request.kind)) return;
   absl::StatusOr<Outcome> outcome = Try(call, request, target);
-  if (may_hold && absl::IsResourceExhausted(outcome.status()) && WillHaveRoom(region, request)) return hold();
+  const bool full = region != nullptr && absl::IsResourceExhausted(outcome.status());
+  if (full && WillHaveRoom(region, request) && Hold(call, request.kind)) return;
   if (!outcome.ok()) outcome = Refusal(outcome.status(), region, request);
   Answer(call, request, target, outcome);
+}
+
+bool WritePipeline::Hold(const IncomingCall& call, MessageKind kind) {
+  while (!held_->HasRoom(call.request.size())) {
+    const std::optional<HeldWrites::Displaced> other = held_->Displace(call.peer, call.request.size());
+    if (!other.has_value()) return false;
+    if (other->upload != 0) uploads_->Forget(other->call.peer, other->upload);
+    replies_->Error(other->call, other->kind,
+                    absl::UnavailableError("this client has more writes than any other that wait for their regions, "
+                                           "and another client's took the place of this one; nothing was written"));
+  }
+  held_->Add(call, kind, clock_->NowNs());
+  return true;
 }
 
 size_t WritePipeline::RetryHeld() {
@@ -250,13 +263,6 @@ Task<bool> WritePipeline::FreeGradually() {
     co_await scheduler_->Yield();
   }
   co_return true;
-}
-
-void WritePipeline::FreeAll() {
-  for (; !freeing_.empty(); freeing_.pop_front()) {
-    while (!Free(&freeing_.front())) {
-    }
-  }
 }
 
 bool WritePipeline::IsPending(const HeldRegion& region, std::string_view key) {

@@ -92,9 +92,6 @@ class WritePipeline {
   // that is logged and not applied; returns false if there are any. REQUIRES: MayDeleteExpired().
   absl::StatusOr<bool> DeleteExpired(std::vector<std::string> keys, HeldRegion* region);
 
-  // Frees at once what is normally freed gradually, like RoomMaker::FreeAll.
-  void FreeAll();
-
   const HeldWrites& held() const { return *held_; }
   // Returns how often all pairs of a region were deleted at once.
   uint64_t cleared() const { return cleared_; }
@@ -104,9 +101,6 @@ class WritePipeline {
   uint64_t evicted() const { return evicted_; }
 
  private:
-  // Beyond this number, writes are refused instead of held.
-  static constexpr size_t kHeldMax = 4096;
-
   enum class Stage { kLogged, kDone, kRouted };
   struct Outcome {
     Stage stage;
@@ -139,6 +133,8 @@ class WritePipeline {
   // Deletes those of the keys, all in one leaf, that have no write that is logged and not applied, or logs that.
   // Returns how many. REQUIRES: MayDeleteExpired().
   absl::StatusOr<size_t> DeleteUnlessPending(std::vector<std::string> keys, HeldRegion* region);
+  // Holds a write. Returns false if there is no room for it. What holds too much makes room.
+  bool Hold(const IncomingCall& call, MessageKind kind);
   // Retries a held write. Returns whether it is answered.
   bool Retry(const HeldWrite& held);
   absl::StatusOr<Outcome> Try(const IncomingCall& call, const KeyedRequest& request, const Target& target);

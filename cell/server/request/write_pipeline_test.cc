@@ -120,14 +120,14 @@ TEST_F(RequestServiceTest, AWriteDoesNotWaitForEverForItsRegionsMove) {
 
 // The memory of waiting writes is bounded.
 TEST_F(RequestServiceTest, AWriteBeyondAllThatMayWaitIsRefused) {
+  const std::string put = MakePutRequest(root_, {}, Crc64("v"sv, Crc64("k"sv)), "k", 1, 0);
   constexpr size_t kMore = 4;
-  std::vector<Reply> replies(4096 + kMore);
+  std::vector<Reply> replies(HeldWrites::kBytesMax / (HeldWrites::kBytesPerWrite + put.size() + 1) + kMore);
   regions_.Find(1)->ChangeState(RegionState::kFrozen);
   const auto done = [&replies] {
     return static_cast<size_t>(
         std::count_if(replies.begin(), replies.end(), [](const Reply& reply) { return reply.done; }));
   };
-  const std::string put = MakePutRequest(root_, {}, Crc64("v"sv, Crc64("k"sv)), "k", 1, 0);
   for (Reply& reply : replies) {
     client_->Call(connection_, AsBytes(put), AsBytes("v"), kReplyBytesMin, INT64_MAX, &reply);
   }
@@ -139,6 +139,45 @@ TEST_F(RequestServiceTest, AWriteBeyondAllThatMayWaitIsRefused) {
   EXPECT_EQ(service_.writes()->RetryHeld(), replies.size() - kMore);
   for (int i = 0; i < 100'000 && done() < replies.size(); ++i) Turn();
   EXPECT_EQ(CodeOf(replies.front().bytes), absl::StatusCode::kOk);
+}
+
+// One client's writes take all the room, and another client's still wait for their region, as its do.
+TEST_F(RequestServiceTest, AnotherClientsWritesWaitAlthoughOneClientHoldsAll) {
+  regions_.Find(1)->ChangeState(RegionState::kFrozen);
+  const std::string value(60'000, 'v');
+  const std::string put = MakePutRequest(root_, {}, 0, "k", static_cast<uint32_t>(value.size()), 0);
+  std::vector<Reply> greedy(1'000);
+  for (Reply& reply : greedy) {
+    client_->Call(connection_, AsBytes(put), AsBytes(value), kReplyBytesMin, INT64_MAX, &reply);
+  }
+  for (int i = 0; i < 100'000 && !greedy.back().done; ++i) Turn();
+  ASSERT_TRUE(greedy.back().done);
+  const size_t held = held_.size();
+  ASSERT_LT(held, greedy.size());
+  const std::unique_ptr<SimFabric> other = network_.NewEndpoint();
+  const ConnectionId connection = *ConnectTo(other.get(), "server");
+  Reply its;
+  const std::string small = MakePutRequest(root_, {}, Crc64("v"sv, Crc64("s"sv)), "s", 1, 0);
+  other->Call(connection, AsBytes(small), AsBytes("v"), kReplyBytesMin, INT64_MAX, &its);
+  for (int i = 0; i < 1'000; ++i) {
+    Turn();
+    other->Poll();
+  }
+  EXPECT_FALSE(its.done);
+  EXPECT_EQ(held_.size(), held);
+  EXPECT_EQ(held_.displaced(), 1u);
+  const auto displaced = std::count_if(greedy.begin(), greedy.end(), [this](const Reply& reply) {
+    return reply.done && reply.bytes.find("took the place") != std::string::npos &&
+           CodeOf(reply.bytes) == absl::StatusCode::kUnavailable;
+  });
+  EXPECT_EQ(displaced, 1);
+  regions_.Find(1)->Unfreeze();
+  service_.writes()->RetryHeld();
+  for (int i = 0; i < 1'000 && !its.done; ++i) {
+    Turn();
+    other->Poll();
+  }
+  EXPECT_EQ(CodeOf(its.bytes), absl::StatusCode::kOk);
 }
 
 }  // namespace
