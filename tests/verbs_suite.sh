@@ -15,7 +15,7 @@ done
 host=$1
 directory=$(mktemp -d /tmp/cell-verbs-XXXXXX)
 export CELL_CLUSTER=$directory CELL_TEST_RDMA_HOST=$host
-(umask 077 && echo "a secret for one run of this suite" >"$directory/secret")
+cellctl secret new "$directory/secret"
 export CELL_SECRET_FILE=$directory/secret
 servers=
 trap 'kill $servers 2>/dev/null || true; rm -rf "$directory"' EXIT

@@ -25,7 +25,8 @@ double Share(JsonView region, const char* used, const char* total) {
 struct ServerSum {
   size_t workers = 0, regions = 0, regions_max = 0, connections = 0, failed_logs = 0;
   size_t not_served = 0;  // Regions that it owns according to the region table, and does not serve...
-  size_t recovering = 0;  // ...in addition to these, which it recovers.
+  size_t recovering = 0;  // ...in addition to these, which it recovers...
+  size_t not_begun = 0;   // ...and of these, those of which it has nothing in memory yet.
   uint64_t keys = 0, data_bytes = 0;
   uint32_t fullest = 0;  // Of the regions that fill up.
   size_t fill_up = 0;    // Regions that are nearly full and could not be split.
@@ -62,7 +63,7 @@ struct ServerSum {
   }
   bool HasRoom() const { return regions < regions_max && !draining; }
   // It recovers no more regions, because it holds as many as it may.
-  bool LacksRoom() const { return workers > 0 && recovering > 0 && regions >= regions_max; }
+  bool LacksRoom() const { return workers > 0 && not_begun > 0 && regions >= regions_max; }
   // Returns what is wrong, or "". `has_room`: some server may hold one more region.
   std::string Wrong(bool has_room) const {
     std::vector<std::string> wrong;
@@ -82,7 +83,7 @@ struct ServerSum {
     if (LacksRoom()) {
       wrong.push_back(fmt::format(
           "it holds its maximum number of regions, so {} of its regions cannot be recovered: raise --regions-max",
-          recovering));
+          not_begun));
     } else if (!has_room) {
       wrong.push_back("no server may hold one more region (--regions-max)");
     }
@@ -130,6 +131,7 @@ std::map<std::string, ServerSum> SumUp(Client* client, const std::vector<nlohman
 struct NotServed {
   Client::RegionInfo region;
   std::string why;
+  bool in_memory;  // A server has it, or what is recovered of it so far.
 };
 
 // Combines the servers' own reports with the region table.
@@ -170,7 +172,7 @@ Overview LookOnce(Client* client, Client::RegionList* table) {
   *table = client->Regions();
   for (const Client::RegionInfo& region : table->regions) {
     if (region.in_making || (held.contains(region.region) && !region.recovering)) continue;
-    overview.not_served.push_back({region, WhyNotServed(region, overview.servers)});
+    overview.not_served.push_back({region, WhyNotServed(region, overview.servers), held.contains(region.region)});
   }
   return overview;
 }
@@ -201,6 +203,7 @@ Overview Look(Client* client) {
   for (const NotServed& one : overview.not_served) {
     ServerSum& owner = overview.servers[one.region.server];
     ++(one.region.recovering ? owner.recovering : owner.not_served);
+    if (one.region.recovering && !one.in_memory) ++owner.not_begun;
     const bool fails = !one.region.recovering || one.region.region == table.root;
     if (!fails || !overview.wrong.ok()) continue;
     overview.wrong = absl::UnavailableError(fmt::format("region {}{} of {}: {}", one.region.region,
@@ -282,7 +285,7 @@ int Status(Client* client, const CtlFlags& flags) {
                  region["state"].Or<std::string>(""));
     }
   }
-  for (const auto& [region, why] : not_served) {
+  for (const auto& [region, why, in_memory] : not_served) {
     fmt::print("{:<12} {:>7} {:>5} {:>12} {:>14} {:>7} {:>8} {:>13}  {}\n", region.server, region.region, "-", "-", "-",
                "-", "-", "-", why);
   }

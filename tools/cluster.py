@@ -1,11 +1,14 @@
 """Starts a cluster on this machine, for //tools:up, //tools:demo and the tests. cluster_down.py stops it."""
 
+import contextlib
 import json
 import os
 import re
 import secrets
+import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -84,13 +87,14 @@ def settle(directory, given):
 
 
 def environment(directory):
-    """Returns the environment for programs that use the cluster: with its ZooKeeper credentials, if it has any of its own."""
+    """Returns the environment for programs that use the cluster: with its secret and its ZooKeeper credentials, if it has any of its own."""
     variables = dict(os.environ)
     if (directory / DIGEST).exists():
         variables.pop("CELL_ZOOKEEPER_DIGEST", None)
         variables["CELL_ZOOKEEPER_DIGEST_FILE"] = str(directory / DIGEST)
-    if (directory / SECRET).exists():
-        variables["CELL_SECRET_FILE"] = str(directory / SECRET)
+    given = (settings_of(directory) or {}).get("secret_file")
+    if given or (directory / SECRET).exists():
+        variables["CELL_SECRET_FILE"] = given or str(directory / SECRET)
     return variables
 
 
@@ -196,7 +200,8 @@ def start(directory, settings, new, only, wait_seconds):
                 zookeeper = address_of(directory)[len("zk://"):].rsplit("/", 1)[0]  # It runs.
             elif zookeeper == "start":
                 port = free_port()
-                helpers.append(start_zookeeper(directory / "zookeeper", port))
+                with interrupts_held():
+                    helpers.append(start_zookeeper(directory / "zookeeper", port))
                 write_processes(directory, helpers, before)
                 wait_for_zookeeper(port, helpers[0])
                 zookeeper = f"127.0.0.1:{port}"
@@ -214,7 +219,8 @@ def start(directory, settings, new, only, wait_seconds):
         for name in names:
             for stale in [directory / f"{name}.control", *directory.glob(f"{name}.*.sock")]:
                 stale.unlink(missing_ok=True)
-            started.append(start_server(directory, name, flags + settings["flags_of"].get(name, [])))
+            with interrupts_held():
+                started.append(start_server(directory, name, flags + settings["flags_of"].get(name, [])))
             write_processes(directory, helpers + started, before)
             if new and len(started) == 1:
                 # The first creates the tree's root.
@@ -257,6 +263,25 @@ def take_back(directory, names, listed_before, kept):
         for path in [*directory.glob(f"{name}.log*"), directory / f"{name}.lock", directory / f"{name}.audit", *directory.glob(f"{name}.*.sock")]:
             if path.name not in listed_before:
                 path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def interrupts_held():
+    """Holds Ctrl-C and SIGTERM back for a moment. Otherwise one that comes while a process is being started leaves a
+    process that nobody ends."""
+    kinds = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    before = {kind: signal.getsignal(kind) for kind in kinds}
+    before = {kind: handler for kind, handler in before.items() if callable(handler)}
+    came = []
+    for kind in before:
+        signal.signal(kind, lambda number, _: came.append(number))
+    try:
+        yield
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
+        if came:
+            signal.raise_signal(came[0])
 
 
 def start_server(directory, name, flags):

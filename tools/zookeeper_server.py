@@ -26,9 +26,10 @@ def start_zookeeper(directory, port, members=None, my_id=1, host="127.0.0.1", pr
         lines.append(f"server.{member}=127.0.0.1:{peer}:{election}")
     (directory / "myid").write_text(f"{my_id}\n")
     (directory / "zoo.cfg").write_text("\n".join(lines) + "\n")
+    # Without JMXDISABLE Java listens at another port, on all addresses.
     with open(directory / "zookeeper.log", "ab") as log:
         return subprocess.Popen([*prefix, ZOOKEEPER, "start-foreground", str(directory / "zoo.cfg")],
-                                env={**os.environ, "ZOOCFGDIR": str(directory), "ZOO_LOG_DIR": str(directory)},
+                                env={**os.environ, "ZOOCFGDIR": str(directory), "ZOO_LOG_DIR": str(directory), "JMXDISABLE": "true"},
                                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, umask=0o077)
 
 

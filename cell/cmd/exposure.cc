@@ -43,9 +43,9 @@ std::vector<Opening> OpenToStrangers(const Exposure& exposure) {
 }
 
 std::string RefusalOf(const std::vector<Opening>& open) {
-  std::string text = "this server would be open to strangers, so it does not start (--insecure starts it all the same)";
-  for (const Opening& one : open) text += fmt::format("\n  {}: {}", one.what, one.close);
-  return text;
+  std::string text;
+  for (const Opening& one : open) text += fmt::format("{}{}: {}", text.empty() ? "" : "; ", one.what, one.close);
+  return "this server would be open to strangers, so it does not start (--insecure starts it all the same): " + text;
 }
 
 std::string WarningOf(const std::vector<Opening>& open) {

@@ -27,7 +27,7 @@ struct Opening {
 // trying tcp. The control plane and ZooKeeper on loopback do not, because every user of the machine reaches them.
 std::vector<Opening> OpenToStrangers(const Exposure& exposure);
 
-// Returns one line for each, and what they have in common.
+// Returns one line that says all of it, for a server that does not start.
 std::string RefusalOf(const std::vector<Opening>& open);
 // Returns one line for the log of a server that starts all the same.
 std::string WarningOf(const std::vector<Opening>& open);

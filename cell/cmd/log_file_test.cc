@@ -80,8 +80,9 @@ TEST_F(LogFileTest, AppendsToWhatIsThereAndClosesItToOthers) {
 
 TEST_F(LogFileTest, FollowsNoLinkAndWritesToNothingElseThanAFileOfItsOwn) {
   std::ofstream(Path("victim")) << "whole";
+  std::ofstream(Path("other-victim")) << "whole";
   fs::create_symlink("victim", Path("link.log"));
-  fs::create_hard_link(Path("victim"), Path("second-name.log"));
+  fs::create_hard_link(Path("other-victim"), Path("second-name.log"));
   ASSERT_EQ(::mkfifo(Path("fifo.log").c_str(), 0600), 0);
   for (const char* const name : {"link.log", "second-name.log", "fifo.log"}) {
     EXPECT_EQ(LogFile::Open(Path(name), {}).status().code(), absl::StatusCode::kFailedPrecondition) << name;

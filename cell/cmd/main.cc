@@ -288,8 +288,9 @@ absl::Status TellControl(const Flags& flags, const std::string& address) {
   return files.Rename(path + ".new", path);
 }
 
-// Refuses to start a server that strangers could use, unless the user wants that. `embedded` is null with --cluster.
-absl::Status CheckExposure(const Flags& flags, const EmbeddedMembership* embedded) {
+// Refuses to start a server that strangers could use, unless the user wants that: then returns what is open, for the
+// log. `embedded` is null with --cluster.
+absl::StatusOr<std::string> CheckExposure(const Flags& flags, const EmbeddedMembership* embedded) {
   Exposure exposure{.control = flags.control.address,
                     .control_tls = flags.control.tls.all(),
                     .data_rdma = flags.fabric != "tcp" && HasActiveRdmaDevice(),
@@ -309,10 +310,9 @@ absl::Status CheckExposure(const Flags& flags, const EmbeddedMembership* embedde
     }
   }
   const std::vector<Opening> open = OpenToStrangers(exposure);
-  if (open.empty()) return absl::OkStatus();
+  if (open.empty()) return std::string();
   if (!flags.insecure) return absl::FailedPreconditionError(RefusalOf(open));
-  spdlog::warn("{}", WarningOf(open));
-  return absl::OkStatus();
+  return WarningOf(open);
 }
 
 // Opens the audit log, or returns null if the user wants none.
@@ -395,27 +395,30 @@ absl::Status Run(Flags flags) {
   flags.control.server = flags.name;
   flags.control.insecure = flags.insecure;
   flags.control.socket = std::filesystem::absolute(fmt::format("{}/{}.control.sock", flags.dir, flags.name));
+  if (flags.secret_file.empty()) flags.secret_file = SecretFileIn(flags.dir);
+  std::string open;
+  if (!flags.cluster.empty()) {
+    ASSIGN_OR_RETURN(open, CheckExposure(flags, nullptr));  // Before anything is made.
+  }
   RETURN_IF_ERROR(PrepareDirectory(flags));
   std::shared_ptr<LogFile> log_file;
   RETURN_IF_ERROR(LogToFile(flags, &log_file));
-  if (flags.secret_file.empty()) flags.secret_file = SecretFileIn(flags.dir);
   ASSIGN_OR_RETURN(flags.shm_group_id, GroupOf(flags));
   bool over_tcp = !flags.listen.empty();
   uint32_t count = flags.workers;
-  if (!flags.cluster.empty()) {
-    RETURN_IF_ERROR(CheckExposure(flags, nullptr));
-  } else {
+  if (flags.cluster.empty()) {
     ASSIGN_OR_RETURN(const std::unique_ptr<EmbeddedMembership> membership, EmbeddedMembership::Open(flags.dir));
     const ClusterState::Server* self = membership->state().FindServer(flags.name);
     if (self == nullptr) {
       return absl::NotFoundError(fmt::format("{}/cluster.json lists no server named {}", flags.dir, flags.name));
     }
     count = static_cast<uint32_t>(self->workers.size());
-    RETURN_IF_ERROR(CheckExposure(flags, membership.get()));
+    ASSIGN_OR_RETURN(open, CheckExposure(flags, membership.get()));
     for (const ClusterState::Worker& worker : self->workers) {
       over_tcp |= worker.address.find("tcp://") != std::string::npos;
     }
   }
+  if (!open.empty()) spdlog::warn("{}", open);
   ASSIGN_OR_RETURN(const Fd lock, LockServer(flags));
   ASSIGN_OR_RETURN(const std::unique_ptr<AuditLog> audit, OpenAuditLog(flags));
   flags.control.audit = audit.get();

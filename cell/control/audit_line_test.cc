@@ -34,7 +34,7 @@ TEST(AuditLine, SaysWhoDidWhatFromWhereAndHowItWent) {
 TEST(AuditLine, LeavesOutWhatThereIsNot) {
   AuditEntry entry;
   entry.event = "kept_out";
-  entry.caller = {Role::kNobody, "uid/65534", "unix"};
+  entry.caller = {std::nullopt, "uid/65534", "unix"};
   entry.left_out = 3;
   EXPECT_EQ(AuditLine("server-0", entry),
             R"({"time":"1970-01-01T00:00:00.000000Z","server":"server-0","event":"kept_out","who":"uid/65534",)"

@@ -78,7 +78,7 @@ absl::Status AuditLog::Append(std::string_view line, bool sync) {
     const ssize_t written = ::write(fd_.get(), rest.data(), rest.size());
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
-      const absl::Status failed = Failed("write", path_);
+      absl::Status failed = Failed("write", path_);
       if (::ftruncate(fd_.get(), static_cast<off_t>(bytes_)) != 0)
         fd_ = Fd();  // The next call ends what is left of it.
       return failed;

@@ -1,27 +1,26 @@
 // Says who may use the control plane for what. Pure.
 //
-// A certificate's identity is its one URI of the form cell://ROLE/NAME. Any other certificate, and one with several
-// such URIs, may do nothing. Over the Unix socket the user who connects is the operator: the listener lets nobody else
-// in (control_listener.h).
+// A certificate that does not say whose it is (cell/layout/identity.h) may do nothing. Over the Unix socket the user
+// who connects is the operator: the listener lets nobody else in (control_listener.h).
 #pragma once
 
-#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-namespace cell {
+#include "cell/layout/identity.h"
 
-enum class Role { kNobody, kClient, kServer, kOperator };
+namespace cell {
 
 // Who makes a request.
 struct Caller {
-  Role role = Role::kNobody;
-  std::string name;  // As in the audit log: operator/NAME, client/NAME, uid/N, or empty.
-  std::string from;  // "unix", or IP:PORT.
+  std::optional<Role> role = std::nullopt;  // Nullopt: nobody whom we know.
+  std::string name = {};                    // As in the audit log: operator/NAME, client/NAME, uid/N, or empty.
+  std::string from = {};                    // "unix", or IP:PORT.
 };
 
-// Returns the role and name of a certificate with these URIs. Others than cell:// ones do not count.
+// Returns the role and name of a certificate with these URIs.
 Caller CallerOfCertificate(const std::vector<std::string>& uris);
 
 // Returns the URI of a server's certificate.
@@ -30,13 +29,13 @@ std::string ServerUri(std::string_view server);
 // A request of control.proto.
 struct Rpc {
   std::string_view name;
-  Role least;    // Roles from this one on may make it.
+  Role needs;    // Only this role may make it.
   bool changes;  // It changes the cluster or the server, so it is written into the audit log.
 };
 
 // Returns null if there is no such request. Nobody may make it then.
 const Rpc* FindRpc(std::string_view name);
 
-inline bool May(const Caller& caller, const Rpc* rpc) { return rpc != nullptr && caller.role >= rpc->least; }
+inline bool May(const Caller& caller, const Rpc* rpc) { return rpc != nullptr && caller.role == rpc->needs; }
 
 }  // namespace cell

@@ -462,7 +462,7 @@ absl::Status ControlServer::ListenUnix(const ControlOptions& options) {
   limits.kept_out = [auditor = auditor_.get()](uid_t user) {
     AuditEntry entry;
     entry.event = "kept_out";
-    entry.caller = {Role::kNobody, fmt::format("uid/{}", user), "unix"};
+    entry.caller = {std::nullopt, fmt::format("uid/{}", user), "unix"};
     auditor->Refuse(std::move(entry));
   };
   endpoint->listener = std::make_unique<ControlListener>(std::move(socket), std::move(limits));
@@ -470,7 +470,7 @@ absl::Status ControlServer::ListenUnix(const ControlOptions& options) {
       service_.get(), auditor_.get(),
       [listener = endpoint->listener.get()](const grpc::ServerContext& context, std::shared_ptr<void>* held) {
         std::optional<ControlListener::Use> use = listener->Begin(context.peer());
-        if (!use.has_value() || !use->uid().has_value()) return Caller{Role::kNobody, {}, "unix"};
+        if (!use.has_value() || !use->uid().has_value()) return Caller{std::nullopt, {}, "unix"};
         Caller caller{Role::kOperator, fmt::format("uid/{}", *use->uid()), "unix"};
         *held = std::make_shared<ControlListener::Use>(*std::move(use));
         return caller;

@@ -115,7 +115,8 @@ TEST_F(GuardedServiceTest, ReadsAreNotWrittenDown) {
 }
 
 TEST_F(GuardedServiceTest, OthersReachNothing) {
-  for (const Role role : {Role::kNobody, Role::kClient, Role::kServer}) {
+  for (const std::optional<Role> role :
+       {std::optional<Role>(), std::optional(Role::kClient), std::optional(Role::kServer)}) {
     caller_ = {role, "client/shop", "10.0.0.9:1"};
     EXPECT_EQ(Drop("t").error_code(), grpc::StatusCode::PERMISSION_DENIED);
     EXPECT_EQ(Look().error_code(), grpc::StatusCode::PERMISSION_DENIED);

@@ -18,7 +18,6 @@ namespace {
 namespace experimental = grpc::experimental;
 
 constexpr unsigned kClientRefreshS = 60;
-constexpr std::string_view kCellScheme = "cell://";
 
 // Compares as DNS does: without case, and "*.example.org" is any host of one more label.
 bool NamesHost(std::string_view name, std::string_view host) {
@@ -88,7 +87,7 @@ absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> ClientTls(const TlsFil
 
 bool IsServer(const std::string& server, const std::string& host, const std::vector<std::string>& uris,
               const std::vector<std::string>& dns_and_ip_names) {
-  const auto is_cell = [](const std::string& uri) { return uri.starts_with(kCellScheme); };
+  const auto is_cell = [](const std::string& uri) { return uri.starts_with(kIdentityScheme); };
   if (std::any_of(uris.begin(), uris.end(), is_cell)) {
     return std::find(uris.begin(), uris.end(), ServerUri(server)) != uris.end() &&
            std::count_if(uris.begin(), uris.end(), is_cell) == 1;

@@ -97,7 +97,7 @@ class Tls : public testing::Test {
     std::string directory = "/tmp/cell-tls-XXXXXX";
     ASSERT_NE(::mkdtemp(directory.data()), nullptr);
     directory_ = directory;
-    authority_ = std::make_unique<TestAuthority>(directory_, "authority");
+    authority_ = std::make_unique<AuthorityFiles>(directory_, "authority");
     server_files_ = authority_->Issue("server", "URI:cell://server/server-0");
     operator_files_ = authority_->Issue("operator", "URI:cell://operator/alice");
   }
@@ -127,7 +127,7 @@ class Tls : public testing::Test {
   }
 
   std::string directory_;
-  std::unique_ptr<TestAuthority> authority_;
+  std::unique_ptr<AuthorityFiles> authority_;
   TlsFiles server_files_, operator_files_;
   Lines audit_;  // Outlives the server.
   std::unique_ptr<ControlServer> server_;
@@ -193,7 +193,7 @@ TEST_F(Tls, ReflectionAndHealthAreNotAtThePort) {
 
 TEST_F(Tls, CertificatesOfOthersAreKeptOut) {
   Start();
-  const TestAuthority stranger(directory_, "stranger");
+  const AuthorityFiles stranger(directory_, "stranger");
   TlsFiles forged = stranger.Issue("operator", "URI:cell://operator/alice");
   forged.authority = authority_->path();  // It knows who the server is.
   EXPECT_EQ(Try(forged).code(), absl::StatusCode::kUnavailable);
@@ -223,7 +223,7 @@ TEST_F(Tls, AClientTalksOnlyToTheServerThatItMeant) {
     Start(options);
     EXPECT_EQ(Served(operator_files_), right) << names;
   }
-  const TestAuthority stranger(directory_, "stranger");
+  const AuthorityFiles stranger(directory_, "stranger");
   ControlOptions options = Options();
   options.tls = stranger.Issue("server", "URI:cell://server/server-0");
   options.tls.authority = authority_->path();
@@ -234,7 +234,7 @@ TEST_F(Tls, AClientTalksOnlyToTheServerThatItMeant) {
 TEST_F(Tls, RenewedFilesAreUsedWithoutARestart) {
   Start();
   ASSERT_TRUE(Served(operator_files_));
-  const TestAuthority next(directory_, "next");
+  const AuthorityFiles next(directory_, "next");
   TlsFiles of_next = next.Issue("operator", "URI:cell://operator/alice");
   EXPECT_FALSE(Served(of_next));
   const TlsFiles server = next.Issue("server", "URI:cell://server/server-0");

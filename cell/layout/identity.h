@@ -2,7 +2,7 @@
 // (cell/io/net/handshake.h, cell/io/fabric/shm/shm_fabric.h). Roles are ordered: each may request what those before it
 // may (roles.h).
 //
-// As text: ROLE/NAME, such as client/alice, operator/bob, server/server-0.
+// As text: ROLE/NAME, such as client/alice, operator/bob, server/server-0. In certificates: the URI cell://ROLE/NAME.
 #pragma once
 
 #include <algorithm>
@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace cell {
 
@@ -70,6 +71,21 @@ inline std::optional<Identity> ParseIdentity(std::string_view text) {
   const std::string_view name = text.substr(slash + 1);
   if (!role.has_value() || !IsIdentityName(name)) return std::nullopt;
   return Identity{*role, std::string(name)};
+}
+
+inline constexpr std::string_view kIdentityScheme = "cell://";
+
+// Returns whose a certificate with these URIs is. Others than cell:// ones do not count. Returns nullopt unless there
+// is exactly one, and it is cell://ROLE/NAME.
+inline std::optional<Identity> IdentityOfUris(const std::vector<std::string>& uris) {
+  std::optional<Identity> identity;
+  for (const std::string& uri : uris) {
+    if (!uri.starts_with(kIdentityScheme)) continue;
+    if (identity.has_value()) return std::nullopt;  // Which of them is meant is anyone's guess.
+    identity = ParseIdentity(std::string_view(uri).substr(kIdentityScheme.size()));
+    if (!identity.has_value()) return std::nullopt;
+  }
+  return identity;
 }
 
 }  // namespace cell

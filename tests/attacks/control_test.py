@@ -155,8 +155,8 @@ class Control(unittest.TestCase):
         cases = [
             ("a server", self.authority.issue("other", "URI:cell://server/server-1"), "server/server-1 may not use the control plane"),
             ("a client", self.authority.issue("client", "URI:cell://client/shop"), "client/shop may not use the control plane"),
-            ("without a URI", self.authority.issue("plain", "DNS:localhost"), "only operators may"),
-            ("two identities", self.authority.issue("two", "URI:cell://operator/alice,URI:cell://client/a"), "only operators may"),
+            ("without a URI", self.authority.issue("plain", "DNS:localhost"), "does not say whose it is"),
+            ("two identities", self.authority.issue("two", "URI:cell://operator/alice,URI:cell://client/a"), "does not say whose it is"),
             ("expired", self.authority.issue("old", "URI:cell://operator/alice", expired=True), "has expired"),
             ("another authority", stranger.issue("operator", "URI:cell://operator/alice", authority=self.authority), "cannot be reached"),
             ("one that trusts another authority", {**self.operator, "authority": str(stranger.certificate)}, "cannot be reached"),
@@ -168,7 +168,7 @@ class Control(unittest.TestCase):
                     self.assertEqual(tried.returncode, ERROR, tried)
                     self.assertIn(error, tried.stderr)
         refused = [line for line in self.audit() if line["event"] == "refused"]
-        self.assertEqual({line["who"] for line in refused}, {"server/server-1", "client/shop", ""})
+        self.assertEqual({line["who"] for line in refused}, {"server/server-1", "client/shop"})
         self.assertTrue(all(line["code"] == "PERMISSION_DENIED" and line["from"].startswith("127.0.0.1:") for line in refused), refused)
         self.unharmed()
         done = self.ctl(*flags_of(self.operator), *dropped)
@@ -253,10 +253,10 @@ class Control(unittest.TestCase):
                  ["the control plane at 192.0.2.1:7100", "192.0.2.1:7000", "the ZooKeeper of"])):
             refused = run(*flags)
             self.assertEqual(refused.returncode, ERROR)
-            self.assertEqual(len(refused.stderr.splitlines()), 1 + len(lines), refused.stderr)
-            for line, part in zip(refused.stderr.splitlines()[1:], lines):
-                self.assertIn(part, line)
-                self.assertIn("give --", line)
+            self.assertEqual(len(refused.stderr.splitlines()), 1, refused.stderr)
+            self.assertEqual(refused.stderr.count("give --"), len(lines), refused.stderr)
+            for part in lines:
+                self.assertIn(part, refused.stderr)
             self.assertFalse(self.directory.exists())
         partly = run(*zookeeper, "--insecure", "--control", "127.0.0.1:0", "--tls-key", "/dev/null")
         self.assertEqual((partly.returncode, partly.stderr),

@@ -64,8 +64,11 @@ class DataPort(unittest.TestCase):
         self.ours("put", "key", "a value that nobody else may see")
 
     def ctl(self, *arguments, check=True):
-        return subprocess.run([cluster.binary("tools/cellctl"), *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                              text=True, check=check, timeout=60)
+        done = subprocess.run([cluster.binary("tools/cellctl"), *map(str, arguments)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True, check=False, timeout=60)
+        if check:
+            self.assertEqual(done.returncode, 0, done.stderr)
+        return done
 
     def ours(self, *arguments, check=True):
         return self.ctl("--cluster", self.base / "cell", "--secret-file", self.secret, *arguments, check=check)

@@ -135,7 +135,7 @@ class Directories(unittest.TestCase):
         self.as_stranger(make)
         before = sorted(os.listdir(self.directory))
         self.check_refused("belongs to user 65534", "tools/wipe")
-        by_hand = run("cell/cmd/cell_server", "--dir", self.directory, "--cluster", "zk://127.0.0.1:1/none", "--log-file",
+        by_hand = run("cell/cmd/cell_server", "--dir", self.directory, "--cluster", "zk://127.0.0.1:1/none", "--insecure", "--log-file",
                       self.directory / "server-0.log")
         self.assertEqual(by_hand.returncode, 2)
         self.assertIn("belongs to user 65534", by_hand.stderr)

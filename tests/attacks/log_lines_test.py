@@ -32,7 +32,7 @@ class LogLines(unittest.TestCase):
         self.addCleanup(zookeeper.wait)
         self.addCleanup(os.killpg, zookeeper.pid, signal.SIGKILL)
         zookeeper_server.wait_for_zookeeper(port, zookeeper)
-        servers = cluster.up(directory / "cell", servers=1, zookeeper=f"127.0.0.1:{port}", durability="none", **SMALL)
+        servers = cluster.up(directory / "cell", servers=1, zookeeper=f"127.0.0.1:{port}", durability="none", server_flags=["--insecure"], **SMALL)
         self.addCleanup(cluster.end, servers)
         znodes = ZnodeClient(f"127.0.0.1:{port}")
         self.addCleanup(znodes.close)

@@ -33,7 +33,7 @@ namespace {
 constexpr uint32_t kFormat = 2;
 constexpr int kChangesMax = 100;
 // How many workers' znodes a member reads. Each takes a request, whenever a worker comes or goes.
-constexpr size_t kWorkersReadMax = 2048;
+constexpr size_t kWorkersReadMax = 1024;
 
 using Config = ZooKeeperMembership::Config;
 

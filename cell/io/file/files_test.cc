@@ -106,6 +106,24 @@ TEST(FilesTest, Posix) {
 }
 
 // All descriptors are taken. Some files can still be made, and open directories can be listed.
+TEST(FilesTest, PosixMakesFilesForTheirUserAlone) {
+  const std::string dir = testing::TempDir() + "/files_test.modes/below";
+  const mode_t before = ::umask(0);
+  PosixFiles files;
+  const bool made = files.MakeDirectory(dir).ok() && files.Create(dir + "/a").ok() && files.CreateLog(dir + "/b").ok();
+  ::umask(before);
+  ASSERT_TRUE(made);
+  const auto mode = [](const std::string& path) {
+    struct stat info {};
+    return ::stat(path.c_str(), &info) == 0 ? info.st_mode & 07777 : 0;
+  };
+  EXPECT_EQ(mode(testing::TempDir() + "/files_test.modes"), 0700u);
+  EXPECT_EQ(mode(dir), 0700u);
+  EXPECT_EQ(mode(dir + "/a"), 0600u);
+  EXPECT_EQ(mode(dir + "/b"), 0600u);
+  std::filesystem::remove_all(testing::TempDir() + "/files_test.modes");
+}
+
 TEST(FilesTest, PosixHasDescriptorsInReserve) {
   const std::string root = std::filesystem::path(::testing::TempDir()) / fmt::format("reserve-{}", ::getpid());
   std::filesystem::create_directories(root);

@@ -22,7 +22,7 @@ bool Trusted(uid_t owner, const PathUser& user) {
   return owner == 0 || owner == user.user || owner == user.stands_for_root;
 }
 
-absl::Status Refused(std::string why) { return absl::FailedPreconditionError(std::move(why)); }
+absl::Status Refused(const std::string& why) { return absl::FailedPreconditionError(why); }
 
 absl::StatusOr<PathFacts> FactsOf(const fs::path& path) {
   struct stat info {};

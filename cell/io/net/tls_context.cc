@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "cell/base/check.h"
 #include "cell/base/status_macros.h"
@@ -19,7 +20,6 @@
 namespace cell {
 namespace {
 
-constexpr std::string_view kUriPrefix = "cell://";
 // A secret is used with SHA-256, and so with this one. It is the fastest with AES instructions.
 constexpr const char* kCipherOfSecrets = "TLS_AES_128_GCM_SHA256";
 constexpr const char* kCiphers = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
@@ -110,19 +110,15 @@ std::vector<X509Ptr> CertificatesOf(const std::string& pem) {
 std::optional<Identity> SubjectOf(X509* certificate) {
   const std::unique_ptr<GENERAL_NAMES, FreeNames> names(
       static_cast<GENERAL_NAMES*>(::X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr)));
-  std::optional<Identity> subject;
+  std::vector<std::string> uris;
   for (int i = 0; names != nullptr && i < sk_GENERAL_NAME_num(names.get()); ++i) {
     const GENERAL_NAME* name = sk_GENERAL_NAME_value(names.get(), i);
     if (name->type != GEN_URI) continue;
     const ASN1_IA5STRING* text = name->d.uniformResourceIdentifier;
-    const std::string_view uri(reinterpret_cast<const char*>(::ASN1_STRING_get0_data(text)),
-                               static_cast<size_t>(::ASN1_STRING_length(text)));
-    if (uri.substr(0, kUriPrefix.size()) != kUriPrefix) continue;
-    if (subject.has_value()) return std::nullopt;
-    subject = ParseIdentity(uri.substr(kUriPrefix.size()));
-    if (!subject.has_value()) return std::nullopt;
+    uris.emplace_back(reinterpret_cast<const char*>(::ASN1_STRING_get0_data(text)),
+                      static_cast<size_t>(::ASN1_STRING_length(text)));
   }
-  return subject;
+  return IdentityOfUris(uris);
 }
 
 absl::Status UseCertificate(SSL_CTX* context, const TlsCertificate& from) {

@@ -93,6 +93,7 @@ TEST_F(RegionChecksTest, MoreThanAFewOfOnePeerAreRefused) {
   EXPECT_EQ(checks().refused(), flood.size() - RegionChecks::kPerPeerMax);
   // Another peer is not refused because of that.
   const std::unique_ptr<SimFabric> other = network_.NewEndpoint();
+  other->SetSelf({Role::kOperator, "other"});
   const ConnectionId connection = *ConnectTo(other.get(), "server");
   Reply its;
   Send(other.get(), connection, &its);
