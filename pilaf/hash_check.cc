@@ -6,7 +6,7 @@
 namespace cell {
 namespace {
 
-// What a pair or a block costs beside its bytes: cache misses.
+// Accounts for the cache misses of each pair and block, as bytes that would take as long to verify.
 constexpr int64_t kPairBytes = 256;
 constexpr int64_t kBlockBytes = 64;
 

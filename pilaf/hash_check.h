@@ -3,9 +3,9 @@
 //   units     CRCs of slots, buckets and extents; each key where a reader looks for it, once, and in the part's range
 //   extents   in use, and large enough
 //
-// What concerns the part as a whole is compared only if nothing was written from the first slice to the last, and if
-// nothing is being freed gradually (whole()): the header's counts, the buckets' counts of keys that are elsewhere, and
-// that each extent in use belongs to one key.
+// Three checks concern the part as a whole. They are made only if nothing was written from the first slice to the last,
+// and if nothing is being freed gradually (whole()): the header's counts, the buckets' counts of keys that are
+// elsewhere, and that each extent in use belongs to one key.
 //
 // Not thread-safe: used on the thread that writes the region.
 #pragma once
@@ -25,7 +25,7 @@ class HashCheck {
  public:
   struct Slice {
     const HashTable& table;     // The same in each slice.
-    int64_t bytes = INT64_MAX;  // Ends after about so many bytes were verified.
+    int64_t bytes = INT64_MAX;  // The slice ends when about this many bytes were verified.
     bool settled = true;        // Nothing of the region is being freed gradually: the rest of what was split off.
     std::function<absl::flat_hash_set<uint64_t>()> reserved = [] { return absl::flat_hash_set<uint64_t>(); };
   };

@@ -74,9 +74,9 @@ struct ClientOptions {
   std::string cluster = {};           // The cluster's directory, or zk://HOST:PORT[,HOST:PORT...]/NAME.
   std::string zookeeper_digest = {};  // USER:PASSWORD, if the cluster's znodes are protected.
   std::string fabric = "auto";        // "shm", "tcp" or "verbs": only that. "auto": the best one that works.
-  // By what this client proves who it is, over tcp and verbs: a secret (cellctl secret), or for tcp a certificate with
-  // the URI cell://client/NAME or cell://operator/NAME. Files that change are read again. All empty: the file
-  // `secret` in the cluster's directory, or nothing if there is none.
+  // These files prove who this client is, over tcp and verbs: a secret (cellctl secret), or for tcp a certificate with
+  // the URI cell://client/NAME or cell://operator/NAME. Files that change are read again. If all of them
+  // are empty, the client uses the file `secret` in the cluster's directory if that exists, and else proves nothing.
   std::string secret_file = {};
   std::string tls_authority = {};  // PEM files. The authority signs the servers' certificates, and this client's.
   std::string tls_certificate = {};

@@ -24,6 +24,7 @@
 #include "cell/cmd/log_file.h"
 #include "cell/cmd/log_lines.h"
 #include "cell/cmd/number_flags.h"
+#include "cell/cmd/server_flags.h"
 #include "cell/cmd/serving_address.h"
 #include "cell/cmd/worker_control.h"
 #include "cell/cmd/zookeeper_digest.h"
@@ -46,51 +47,10 @@
 namespace cell {
 namespace {
 
-struct Flags {
-  std::string dir;
-  std::string cluster;
-  std::string zookeeper_digest;
-  std::string name = "server-0";
-  uint32_t workers = 1;
-  uint32_t regions_max = 16;
-  std::optional<uint64_t> memory_max;
-  RegionShape shape;
-  std::string fabric = "auto";
-  std::string listen;
-  std::string secret_file;
-  std::string shm_group;
-  std::optional<gid_t> shm_group_id;
-  std::string rdma_device;
-  int rdma_gid_index = -1;
-  uint32_t rdma_mtu = 0;
-  std::string poll = "adaptive";
-  bool batching = true;
-  bool huge_pages = true;
-  std::optional<size_t> inline_max;
-  double split_at = 0.75;
-  bool balance = true;
-  bool join = true;
-  std::string durability = "async";
-  std::string log_dir;
-  double sync_bound_ms = 10;
-  uint64_t checkpoint_mb = 64;
-  double takeover_after_s = 1;
-  ControlOptions control;
-  std::string audit_log;
-  bool insecure = false;
-  std::string stop_at;
-  std::string log_level = "info";
-  std::string log_file;
-  uint64_t log_file_mb = 16;
-  int log_files = 4;
-};
-
 std::atomic<bool> stop = false;
 
 // How long a worker sleeps at most, and so how soon a signal is noticed.
 constexpr int64_t kNapNs = 200'000'000;
-
-constexpr uint32_t kRegionsMax = 65'536;  // Per worker.
 
 // With fewer, gRPC ends the process.
 constexpr uint64_t kDescriptorsMin = 64;
@@ -103,7 +63,7 @@ constexpr size_t kDiskThreads = 4;
 const size_t kReplayThreads = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, 8);
 
 // Sets regions_max to what --memory-max says. Returns InvalidArgument if that is less than a region for each worker.
-absl::Status ApplyMemoryMax(Flags* flags) {
+absl::Status ApplyMemoryMax(ServerFlags* flags) {
   if (!flags->memory_max.has_value()) return absl::OkStatus();
   const uint64_t region_bytes = flags->shape.region_bytes();
   const uint64_t fit = *flags->memory_max / region_bytes / flags->workers;
@@ -118,7 +78,7 @@ absl::Status ApplyMemoryMax(Flags* flags) {
 }
 
 // Takes a lock that is held while the server runs, so that a second one with this name and directory is refused.
-absl::StatusOr<Fd> LockServer(const Flags& flags) {
+absl::StatusOr<Fd> LockServer(const ServerFlags& flags) {
   const std::string path = EmbeddedMembership::LockPath(flags.dir, flags.name);
   // Only this user may read the file: a process that may read it can lock it.
   Fd lock(::open(path.c_str(), O_CREAT | O_RDWR | O_NOFOLLOW | O_CLOEXEC, 0600));
@@ -138,7 +98,8 @@ absl::StatusOr<Fd> LockServer(const Flags& flags) {
 }
 
 // Joins the cluster as a worker. Sets *serving to the address where the worker should serve.
-absl::StatusOr<std::unique_ptr<Membership>> Join(const Flags& flags, const WorkerId& self, ServingAddress* serving) {
+absl::StatusOr<std::unique_ptr<Membership>> Join(const ServerFlags& flags, const WorkerId& self,
+                                                 ServingAddress* serving) {
   if (flags.cluster.empty()) {
     ASSIGN_OR_RETURN(std::unique_ptr<Membership> embedded, EmbeddedMembership::Open(flags.dir));
     const ClusterState::Worker* listed = embedded->state().FindWorker(self);
@@ -161,7 +122,7 @@ absl::StatusOr<std::unique_ptr<Membership>> Join(const Flags& flags, const Worke
 }
 
 // Returns the group whose members are clients by shm, if there is one, and opens the directory of the sockets to it.
-absl::StatusOr<std::optional<gid_t>> GroupOf(const Flags& flags) {
+absl::StatusOr<std::optional<gid_t>> GroupOf(const ServerFlags& flags) {
   if (flags.shm_group.empty()) return std::nullopt;
   group entry{};
   group* found = nullptr;
@@ -178,7 +139,7 @@ absl::StatusOr<std::optional<gid_t>> GroupOf(const Flags& flags) {
 }
 
 // Opens the files that the server proves itself by, and knows others by.
-absl::StatusOr<std::shared_ptr<CredentialFiles>> OpenCredentials(const Flags& flags, bool over_tcp) {
+absl::StatusOr<std::shared_ptr<CredentialFiles>> OpenCredentials(const ServerFlags& flags, bool over_tcp) {
   const TlsFiles tls = over_tcp ? flags.control.tls : TlsFiles();
   ASSIGN_OR_RETURN(std::shared_ptr<CredentialFiles> credentials,
                    CredentialFiles::Open({flags.secret_file, tls.authority, tls.certificate, tls.key}));
@@ -197,7 +158,7 @@ absl::StatusOr<std::shared_ptr<CredentialFiles>> OpenCredentials(const Flags& fl
 }
 
 // Opens the store of the logs of the worker's regions. Returns nothing without durability.
-absl::StatusOr<Worker::Logs> OpenLogs(const Flags& flags, const ClusterState& cluster, Fabric* fabric) {
+absl::StatusOr<Worker::Logs> OpenLogs(const ServerFlags& flags, const ClusterState& cluster, Fabric* fabric) {
   static PosixFiles files;
   const std::string directory = flags.log_dir.empty() ? flags.dir + "/log" : flags.log_dir;
   if (cluster.durability == Durability::kNone) {
@@ -218,7 +179,7 @@ absl::StatusOr<Worker::Logs> OpenLogs(const Flags& flags, const ClusterState& cl
                       std::make_unique<OsThreadPool>(kReplayThreads, wake)};
 }
 
-absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags,
+absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const ServerFlags& flags,
                                                     const std::shared_ptr<CredentialFiles>& credentials,
                                                     uint32_t index) {
   const WorkerId id{flags.name, index};
@@ -279,7 +240,7 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const Flags& flags,
 }
 
 // Writes the control plane's address to a file, which is replaced as a whole.
-absl::Status TellControl(const Flags& flags, const std::string& address) {
+absl::Status TellControl(const ServerFlags& flags, const std::string& address) {
   const std::string path = fmt::format("{}/{}.control", flags.dir, flags.name);
   PosixFiles files;
   (void)files.Remove(path + ".new");  // A server that was killed may have left it.
@@ -290,7 +251,7 @@ absl::Status TellControl(const Flags& flags, const std::string& address) {
 
 // Refuses to start a server that strangers could use, unless the user wants that: then returns what is open, for the
 // log. `embedded` is null with --cluster.
-absl::StatusOr<std::string> CheckExposure(const Flags& flags, const EmbeddedMembership* embedded) {
+absl::StatusOr<std::string> CheckExposure(const ServerFlags& flags, const EmbeddedMembership* embedded) {
   Exposure exposure{.control = flags.control.address,
                     .control_tls = flags.control.tls.all(),
                     .data_rdma = flags.fabric != "tcp" && HasActiveRdmaDevice(),
@@ -316,7 +277,7 @@ absl::StatusOr<std::string> CheckExposure(const Flags& flags, const EmbeddedMemb
 }
 
 // Opens the audit log, or returns null if the user wants none.
-absl::StatusOr<std::unique_ptr<AuditLog>> OpenAuditLog(const Flags& flags) {
+absl::StatusOr<std::unique_ptr<AuditLog>> OpenAuditLog(const ServerFlags& flags) {
   if (flags.audit_log == "none") return nullptr;
   return AuditLog::Open(flags.audit_log.empty() ? fmt::format("{}/{}.audit", flags.dir, flags.name) : flags.audit_log);
 }
@@ -338,7 +299,7 @@ void EndOnSignals() {
 }
 
 // Checks what the flag parser accepts, before anything is started.
-absl::Status CheckFlags(const Flags& flags) {
+absl::Status CheckFlags(const ServerFlags& flags) {
   for (const double number : {flags.split_at, flags.sync_bound_ms, flags.takeover_after_s}) {
     if (std::isnan(number)) return absl::InvalidArgumentError("nan is not a valid number for a flag");
   }
@@ -357,7 +318,7 @@ absl::Status CheckFlags(const Flags& flags) {
 
 // Makes sure that the server's directory is there, unless it is the cluster, and that no other user can change what is
 // in it.
-absl::Status PrepareDirectory(const Flags& flags) {
+absl::Status PrepareDirectory(const ServerFlags& flags) {
   if (!flags.cluster.empty()) RETURN_IF_ERROR(PosixFiles().MakeDirectory(flags.dir));
   const absl::Status status = CheckPrivateDirectory(flags.dir);
   if (absl::IsNotFound(status)) return absl::OkStatus();  // Opening the cluster says what to do.
@@ -368,7 +329,7 @@ absl::Status PrepareDirectory(const Flags& flags) {
   return absl::OkStatus();
 }
 
-absl::Status LogToFile(const Flags& flags, std::shared_ptr<LogFile>* file) {
+absl::Status LogToFile(const ServerFlags& flags, std::shared_ptr<LogFile>* file) {
   if (flags.log_file.empty()) return absl::OkStatus();
   const LogFile::Limits limits{flags.log_file_mb << 20, flags.log_files};
   ASSIGN_OR_RETURN(*file, LogFile::Open(flags.log_file, limits));
@@ -379,7 +340,7 @@ absl::Status LogToFile(const Flags& flags, std::shared_ptr<LogFile>* file) {
   return absl::OkStatus();
 }
 
-absl::Status Run(Flags flags) {
+absl::Status Run(ServerFlags flags) {
   RETURN_IF_ERROR(CheckFlags(flags));
   RETURN_IF_ERROR(ApplyMemoryMax(&flags));
   const uint64_t descriptors = RaiseDescriptorLimit();
@@ -457,163 +418,12 @@ int Main(int argc, char** argv) {
   ::umask(S_IRWXG | S_IRWXO);  // What the server makes is its user's alone.
   HoldStandardStreams();
   EnterCallersDirectory();
-  Flags flags;
+  ServerFlags flags;
   CLI::App app{
       "Run a Cell server, which holds and serves regions of a cluster. Without --cluster, the cluster is the one in "
       "the directory DIR, as //tools:up creates it."};
   app.formatter(HelpText());
-  app.add_option("--dir", flags.dir,
-                 "Directory for the server's sockets; without --cluster, also the cluster's directory")
-      ->required();
-  CLI::Option* cluster = app.add_option("--cluster", flags.cluster,
-                                        "Cluster whose membership is in ZooKeeper: zk://HOST:PORT[,HOST:PORT...]/NAME");
-  AddZooKeeperDigest(&app, &flags.zookeeper_digest);
-  app.add_option("--workers", flags.workers, "Number of worker threads, each with its own regions")
-      ->needs(cluster)
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
-  app.add_option("--regions-max", flags.regions_max, "Maximum number of regions that each worker holds")
-      ->needs(cluster)
-      ->check(CLI::Range(uint32_t{1}, kRegionsMax))
-      ->capture_default_str();
-  app.add_option("--memory-max", flags.memory_max,
-                 "Memory for the regions of this server, such as 4G; sets --regions-max to as many as fit")
-      ->needs(cluster)
-      ->excludes("--regions-max")
-      ->check([](const std::string& text) {  // Otherwise -1 would be a large number.
-        return text.find_first_not_of("0123456789") == 0 ? "a size such as 4G is needed, not " + text : std::string();
-      })
-      ->transform(CLI::AsSizeValue(false));
-  app.add_option("--node-bytes", flags.shape.node_bytes,
-                 "Size of a tree node in bytes; must be the same for all servers of a cluster")
-      ->needs(cluster)
-      ->check(CLI::IsMember({512, 1024, 2048, 4096}))
-      ->capture_default_str();
-  app.add_option("--meganode-bytes", flags.shape.meganode_bytes,
-                 "Bytes for the nodes of each region, such as 64M; must be the same for all servers of a cluster")
-      ->needs(cluster)
-      ->transform(CLI::AsSizeValue(false))
-      ->capture_default_str();
-  app.add_option(
-         "--extents-bytes", flags.shape.extents_bytes,
-         "Bytes for the keys and values of each region, such as 256M; must be the same for all servers of a cluster")
-      ->needs(cluster)
-      ->transform(CLI::AsSizeValue(false))
-      ->capture_default_str();
-  app.add_option("--name", flags.name, "Name of this server in the cluster")->capture_default_str();
-  app.add_option("--fabric", flags.fabric,
-                 "How clients reach this server. auto: shm for clients on this machine; with --listen also tcp for "
-                 "other machines, and verbs if it is the address of an RDMA device")
-      ->check(CLI::IsMember({"auto", "shm", "tcp", "verbs"}))
-      ->capture_default_str();
-  app.add_option("--listen", flags.listen,
-                 "Address for clients on other machines, HOST[:PORT]; worker N listens at PORT + N, or at a free port "
-                 "if none is given")
-      ->needs(cluster);
-  app.add_option(
-         "--secret-file", flags.secret_file,
-         "File with the cluster's secret (cellctl secret new). By tcp and verbs only clients and servers can connect "
-         "that "
-         "prove who they are by a secret derived from it; tcp then uses TLS. Read again when it changes. By shm only "
-         "this user can connect, and members of --shm-group")
-      ->envname("CELL_SECRET_FILE");
-  app.add_option(
-         "--shm-group", flags.shm_group,
-         "Group whose members may connect by shm, too, as clients. DIR gets this group and can be entered by it")
-      ->needs(cluster);
-  app.add_flag_callback(
-      "--list-devices",
-      [] {
-        fmt::print("{}", Describe(ListRdmaDevices()));
-        throw CLI::Success();
-      },
-      "List this machine's RDMA devices, and exit");
-  app.add_option("--rdma-device", flags.rdma_device,
-                 "RDMA device for connections to other servers, NAME or NAME:PORT; by default the route decides");
-  app.add_option("--rdma-gid-index", flags.rdma_gid_index,
-                 "Index of the RDMA device's GID for connections to other servers; -1: the first GID with an address");
-  app.add_option("--rdma-mtu", flags.rdma_mtu, "Maximum RDMA packet size in bytes; 0: the maximum of the port")
-      ->check(CLI::IsMember({0, 256, 512, 1024, 2048, 4096}));
-  app.add_option(
-         "--poll", flags.poll,
-         "How workers wait for requests. adaptive: spin for 50 us, then sleep. busy: never sleep (for pinned cores)")
-      ->check(CLI::IsMember({"adaptive", "busy"}))
-      ->capture_default_str();
-  app.add_flag("--batching,!--no-batching", flags.batching,
-               "Process searches that arrive together as one batch (default: yes)");
-  app.add_flag("--huge-pages,!--no-huge-pages", flags.huge_pages,
-               "Use huge pages if enough of them are available (default: yes)");
-  app.add_option(
-         "--inline-max", flags.inline_max,
-         "Store pairs of at most this many bytes, key and value together, in the tree's leaves, so that clients "
-         "need no further read for them. 0: none. At most 218 with nodes of 1 KB, 90 with 512 B")
-      ->check(WholeNumber(0, InlineBytesMax(kNodeBytesMax)))
-      ->default_str(fmt::format("{}, or less if the nodes are too small for that", kInlineMaxDefault));
-  app.add_option("--split-at", flags.split_at, "Split a meganode when this fraction of its nodes or extents is used")
-      ->check(CLI::Range(0.1, 0.95))
-      ->capture_default_str();
-  app.add_flag("--balance,!--no-balance", flags.balance,
-               "Automatically migrate regions to servers whose regions use fewer bytes (default: yes)");
-  app.add_flag("--join,!--no-join", flags.join,
-               "Automatically join meganodes that deletes have left small with a neighbour (default: yes)");
-  app.add_option("--control", flags.control.address,
-                 "Address where the control plane (gRPC) listens for operators on other machines, HOST:PORT, with "
-                 "mutual TLS (--tls-certificate, --tls-key, --tls-authority); port 0: any free port. On this machine, "
-                 "this user and root always reach it by the Unix socket DIR/NAME.control.sock");
-  app.add_option("--tls-certificate", flags.control.tls.certificate,
-                 "PEM file with this server's certificate, whose URI is cell://server/NAME, for --control and --listen "
-                 "(tcp); for --control alone it may also have the name of the host. Read again when it changes");
-  app.add_option("--tls-key", flags.control.tls.key, "PEM file with the key of --tls-certificate");
-  app.add_option("--tls-authority", flags.control.tls.authority,
-                 "PEM file with the certificate authority of the cluster. Whoever has a certificate that it has signed "
-                 "can connect to --listen (tcp) as what its URI says (cell://client/NAME, cell://operator/NAME, "
-                 "cell://server/NAME), and only operators can use the control plane");
-  app.add_option("--audit-log", flags.audit_log,
-                 "File that gets a line of JSON for each change that operators make, and for requests that are "
-                 "refused; none: no such file; default: DIR/NAME.audit");
-  app.add_flag("--insecure", flags.insecure,
-               "Start also if strangers can use what this server listens at: a control plane without TLS, a --listen "
-               "address without --secret-file, or a ZooKeeper without --zookeeper-digest-file. A warning says which");
-  app.add_option("--durability", flags.durability,
-                 "When writes are on disk. none: never, there are no logs. async: soon after they are acknowledged. "
-                 "sync: before they are acknowledged. Must be the same for all servers of a cluster")
-      ->needs(cluster)
-      ->check(CLI::IsMember({"none", "async", "sync"}))
-      ->capture_default_str();
-  app.add_option("--log-dir", flags.log_dir,
-                 "Directory of the logs; takeovers and migrations need one directory that all servers can access; "
-                 "default: DIR/log");
-  app.add_option("--sync-bound-ms", flags.sync_bound_ms,
-                 "With --durability async, the maximum time in milliseconds from acknowledging a write until it is on "
-                 "disk; a crash loses at most the writes of this time, and writes wait while the disk is slower")
-      ->check(CLI::Range(1.0, 10'000.0))
-      ->capture_default_str();
-  app.add_option(
-         "--checkpoint-mb", flags.checkpoint_mb,
-         "Write a checkpoint of a region when its log has this many MB and is twice as large as the region's data")
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  app.add_option("--takeover-after", flags.takeover_after_s,
-                 "Seconds after a server is gone until other servers take over its regions")
-      ->check(CLI::Range(0.0, 3600.0))
-      ->capture_default_str();
-  app.add_option("--stop-at", flags.stop_at,
-                 "For tests: stop the process (SIGSTOP) at this point of a split, migration or join");
-  app.add_option("--log-level", flags.log_level, "Log level: trace, debug, info, warning or error")
-      ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error"}))
-      ->capture_default_str();
-  CLI::Option* log_file = app.add_option(
-      "--log-file", flags.log_file,
-      "File for the server's messages, which is renamed to PATH.1 when it is full, and the older ones to "
-      "PATH.2 and so on; default: standard output");
-  app.add_option("--log-file-mb", flags.log_file_mb, "Size in MB at which a new --log-file is begun")
-      ->needs(log_file)
-      ->check(CLI::Range(1, 1 << 20))
-      ->capture_default_str();
-  app.add_option("--log-files", flags.log_files, "Number of log files that are kept, with the one that is written")
-      ->needs(log_file)
-      ->check(CLI::Range(1, 1000))
-      ->capture_default_str();
+  DeclareFlags(&app, &flags);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

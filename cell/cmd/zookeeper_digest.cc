@@ -30,7 +30,7 @@ void AddZooKeeperDigest(CLI::App* app, std::string* digest) {
   app->add_option_function<std::string>(
          "--zookeeper-digest-file",
          [take](const std::string& path) {
-           if (path.empty()) return;  // An empty variable is none.
+           if (path.empty()) return;  // The environment variable is set, and empty: no file was given.
            absl::StatusOr<std::string> read = ReadZooKeeperDigest(path);
            if (!read.ok()) {
              throw CLI::ValidationError("--zookeeper-digest-file", std::string(read.status().message()));

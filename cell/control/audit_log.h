@@ -19,7 +19,7 @@
 
 namespace cell {
 
-// What the control plane needs of the log; tests have one of their own.
+// AuditSink is the interface by which the control plane writes the audit log. Tests implement it themselves.
 class AuditSink {
  public:
   virtual ~AuditSink() = default;

@@ -3,8 +3,8 @@
 //   - at a Unix socket, for users that own the server, and root. Health checking and reflection are there, too
 //   - at a TCP port with mutual TLS, if that is asked for, for certificates of operators (authorization.h)
 //
-// What operators change, and what is refused, is written into the audit log (guarded_service.h). Connections, threads
-// and memory are bounded (control_listener.h, and below).
+// Changes by operators, and requests that are refused, are written into the audit log (guarded_service.h). Connections,
+// threads and memory are bounded (control_listener.h, and below).
 //
 // gRPC's threads serve requests, and block until the worker answers.
 #pragma once

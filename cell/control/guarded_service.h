@@ -24,7 +24,7 @@
 
 namespace cell {
 
-// What the guards of a server share: where they write what happened.
+// Auditor writes what happened into the audit log. All guards of a server share one.
 class Auditor {
  public:
   // `sink` may be null: nothing is written. It outlives this.

@@ -100,7 +100,8 @@ class ExtentAllocator {
   };
   Usage usage() const;
 
-  // Returns how many bytes fit into the extent at `offset`. Returns nullopt if there is none in use, as its block says.
+  // Returns how many bytes fit into the extent at `offset`. Returns nullopt if the block there is
+  // not in use.
   std::optional<uint64_t> RoomOf(uint64_t offset) const;
 
   // Calls `visit` with the offset and room of every block in use, in address order. Returns an error if the area is

@@ -9,7 +9,7 @@
 namespace cell {
 namespace {
 
-// What a pair costs beside its bytes: a cache miss or two.
+// Accounts for the cache misses of each pair and block, as bytes that would take as long to verify.
 constexpr int64_t kPairBytes = 128;
 constexpr int64_t kBlockBytes = 64;
 

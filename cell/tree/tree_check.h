@@ -10,8 +10,8 @@
 //   extents   inside the area, in use, large enough, CRC right
 //   stamps    none is 0 or above the header's last stamp
 //
-// What concerns a region as a whole is compared only if nothing was written from the first slice to the last, and if
-// nothing is being freed gradually (whole()):
+// Two checks concern the region as a whole. They are made only if nothing was written from the first slice to the last,
+// and if nothing is being freed gradually (whole()):
 //
 //   extents   no two shared, none in use without a slot; free lists agree with the blocks
 //   counts    the header's keys and bytes
@@ -46,7 +46,7 @@ class TreeCheck {
  public:
   struct Slice {
     const RegionMemory& memory;  // The same region in each slice.
-    int64_t bytes = INT64_MAX;   // Ends after about so many bytes were verified.
+    int64_t bytes = INT64_MAX;   // The slice ends when about this many bytes were verified.
     bool settled = true;         // Nothing of the region is being freed gradually.
     std::function<ReservedExtents()> reserved = [] { return ReservedExtents(); };
   };

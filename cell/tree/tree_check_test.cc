@@ -46,7 +46,7 @@ class DamageTest : public ::testing::Test {
     return leaf.pair(FirstIn(leaf, /*is_inline=*/false)).outside.extent;
   }
 
-  // Checks the region in slices of so many bytes, and calls `between` after each.
+  // Checks the region in slices of `bytes` bytes, and calls `between` after each.
   TreeCheck Check(
       int64_t bytes, const std::function<void()>& between = [] {}, bool settled = true) {
     TreeCheck check;
@@ -254,7 +254,7 @@ TEST_F(DamageTest, DamageIsFoundWhileTheRegionIsWritten) {
   EXPECT_TRUE(Says(Check(1, write).report(), "not in use"));
 }
 
-// What is freed gradually is in use, and no leaf points to it.
+// An extent that is being freed gradually is in use, but no leaf points to it.
 TEST_F(DamageTest, ARegionOfWhichSomethingIsBeingFreedIsNotComparedAsAWhole) {
   ASSERT_TRUE(ExtentAllocator(region_.memory()).Allocate(100).has_value());
   ExpectError("no leaf points to it");

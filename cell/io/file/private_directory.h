@@ -1,7 +1,7 @@
 // Checks that no other user of this machine can change what is in a directory, or put another in its place.
 //
-// Whoever can do so can read and replace all that a cluster keeps there, and have a server write to a file of his
-// choosing through a symbolic link. Trusted are this process's user, and root.
+// Another user who can do that can read and replace everything that a cluster keeps there. A symbolic link that he puts
+// there would make a server write to any file of his choosing. Trusted are this process's user, and root.
 //
 // The decisions are pure; CheckPrivateDirectory asks the system for the facts.
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace cell {
 
-// What lstat says of one step of a path.
+// Holds what lstat returned for one step of a path.
 struct PathFacts {
   uid_t owner = 0;
   mode_t mode = 0;  // With the kind of file.

@@ -21,7 +21,7 @@
 #include "cell/io/net/keyring.h"
 #include "cell/layout/identity.h"
 
-// Of OpenSSL.
+// OpenSSL's types.
 struct evp_md_st;
 struct ssl_ctx_st;
 struct ssl_session_st;

@@ -126,7 +126,7 @@ TEST(Tls, CertificatesShowWhoBothAre) {
   const TestAuthority authority("cluster");
   const ContextPtr server = ContextOf(nullptr, authority.Issue("URI:cell://server/server-0"));
   EXPECT_EQ(server->certified(), kServer0);
-  // What the client calls itself does not count.
+  // The name that the client gives itself is ignored.
   Pair pair(server, ContextOf(nullptr, authority.Issue("DNS:host,URI:cell://client/alice,URI:https://x")), kServer0);
   ASSERT_TRUE(pair.Shake().ok()) << pair.server << pair.client;
   EXPECT_EQ(pair.accepted->peer(), kAlice);

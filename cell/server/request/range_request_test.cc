@@ -127,7 +127,7 @@ TEST_F(RangeRequestTest, AllThatARegionHasIsDeletedAtOnce) {
   EXPECT_TRUE(tree().Find(Key(1))->pair.has_value());
 }
 
-// What is still to be freed is no damage.
+// Nodes that are still to be freed are not reported as damage.
 TEST_F(RangeRequestTest, AClearedRegionIsCheckedWhileItsNodesAreFreed) {
   int slices = 0;
   All(MessageKind::kDeleteRange, "", "", &slices);

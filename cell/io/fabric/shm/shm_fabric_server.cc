@@ -1,6 +1,7 @@
 // Implements the server half of ShmFabric: regions, accepted connections, served calls.
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,8 +25,10 @@ constexpr int kAcceptsAtOnce = 64;
 
 absl::Status ShmFabric::Listen(const std::string& address, Service* service) {
   CELL_CHECK_EQ(service_, nullptr);
-  ASSIGN_OR_RETURN(Fd listener, ListenUnix(address, options_.group.has_value() ? 0660 : 0600));
-  if (options_.group.has_value() && ::chown(address.c_str(), static_cast<uid_t>(-1), *options_.group) != 0) {
+  ASSIGN_OR_RETURN(Fd listener, ListenUnix(address, 0600));
+  // The mode is set once the file has its group, and whatever the umask is.
+  if (options_.group.has_value() &&
+      (::chown(address.c_str(), static_cast<uid_t>(-1), *options_.group) != 0 || ::chmod(address.c_str(), 0660) != 0)) {
     return ErrnoError(absl::StatusCode::kInvalidArgument,
                       fmt::format("cannot give {} to group {}", address, *options_.group));
   }

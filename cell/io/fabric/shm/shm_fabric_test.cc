@@ -51,18 +51,20 @@ INSTANTIATE_TEST_SUITE_P(ShmBusy, FabricConformance, ::testing::Values(MakeHarne
 
 // The file is closed to others from its first moment on, whatever the umask is.
 TEST(ShmFabric, TheSocketIsThisUsersAlone) {
-  const mode_t umask_before = ::umask(0);
-  for (const std::optional<gid_t> group : {std::optional<gid_t>(), std::optional(::getegid())}) {
-    const std::string path = TempPath("mode");
-    ShmFabric server(ShmFabricOptions{.huge_pages = false, .group = group});
-    EchoService service(&server);
-    ASSERT_TRUE(server.Listen(path, &service).ok());
-    struct stat info;
-    ASSERT_EQ(::stat(path.c_str(), &info), 0);
-    EXPECT_EQ(info.st_mode & 0777u, group.has_value() ? 0660u : 0600u);
-    EXPECT_EQ(info.st_gid, ::getegid());
+  for (const mode_t umask : {0, 077}) {
+    const mode_t umask_before = ::umask(umask);
+    for (const std::optional<gid_t> group : {std::optional<gid_t>(), std::optional(::getegid())}) {
+      const std::string path = TempPath("mode");
+      ShmFabric server(ShmFabricOptions{.huge_pages = false, .group = group});
+      EchoService service(&server);
+      ASSERT_TRUE(server.Listen(path, &service).ok());
+      struct stat info;
+      ASSERT_EQ(::stat(path.c_str(), &info), 0);
+      EXPECT_EQ(info.st_mode & 0777u, group.has_value() ? 0660u : 0600u);
+      EXPECT_EQ(info.st_gid, ::getegid());
+    }
+    ::umask(umask_before);
   }
-  ::umask(umask_before);
 }
 
 TEST(ShmMemory, WhoGetsTheDescriptorCanOnlyRead) {

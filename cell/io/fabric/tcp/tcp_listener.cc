@@ -55,7 +55,9 @@ struct TcpListener::Guest {
   uint64_t left = 0;                // ...and its bytes that are left.
 
   // Returns whether there is something to answer.
-  bool HasMore() const { return handshake.done() && (left > 0 || in.size() >= sizeof(ReadRequest)); }
+  bool HasMore() const { return handshake.done() && !Calls() && (left > 0 || in.size() >= sizeof(ReadRequest)); }
+  // Returns whether it has greeted, and the worker is to have it.
+  bool Calls() const { return handshake.done() && handshake.purpose() == Purpose::kCalls; }
 
   Guest(Fd socket, uint64_t number, int64_t accepted_ns, std::shared_ptr<const Credentials> its_credentials)
       : stream(std::move(socket)),
@@ -192,8 +194,15 @@ void TcpListener::Serve(size_t index, uint32_t events) {
       return Close(index);
     }
   }
-  bool open = guest->handshake.done() ? AnswerReads(guest) : Greet(guest);
-  if (open && guest->handshake.done() && guest->out.empty() && guest->handshake.purpose() == Purpose::kCalls) {
+  bool open = true;
+  if (!guest->handshake.done()) {
+    open = Greet(guest);
+  } else if (guest->Calls()) {
+    open = guest->stream.Send(&guest->out);  // The end of the handshake. What has come since is for the worker.
+  } else {
+    open = AnswerReads(guest);
+  }
+  if (open && guest->Calls() && guest->out.empty()) {
     const std::lock_guard lock(mutex_);
     (void)Watch(epoll_.get(), EPOLL_CTL_DEL, guest->stream.fd(), 0, 0);
     callers_.push_back({std::move(guest->stream), guest->handshake.peer(), std::move(guest->in)});
