@@ -54,6 +54,15 @@ class SimCluster : public TestCluster {
   std::unique_ptr<Client> NewClient(ClientOptions options) override {
     return Opened(ClientTesting::Open(options, network_.NewEndpoint(), std::make_unique<MemoryMembership>(cluster_)));
   }
+  // A client that is `self`, not an operator like the others.
+  std::unique_ptr<Client> NewClientOf(const Identity& self, ClientOptions options) {
+    options.connect = false;  // Not before it says who it is.
+    auto endpoint = network_.NewEndpoint();
+    SimFabric* const fabric = endpoint.get();
+    auto client = Opened(ClientTesting::Open(options, std::move(endpoint), std::make_unique<MemoryMembership>(cluster_)));
+    fabric->SetSelf(self);
+    return client;
+  }
   // A client that the network drives, on a host of its own.
   struct DrivenClient {
     SimHost* host = nullptr;
@@ -186,6 +195,10 @@ class SimCluster : public TestCluster {
   // Sets what is evicted of a table, with server i.
   absl::Status SetEviction(const std::string& table, Eviction eviction, size_t i = 0) {
     return RunOn(i, [&](Worker* worker) { return worker->SetEviction(table, "", eviction); });
+  }
+  // Changes the region table with server i.
+  absl::Status ChangeTable(const Membership::TableChange& change, size_t i = 0) {
+    return RunOn(i, [&](Worker* worker) { return worker->ChangeTable(change); });
   }
   SimNetwork* network() { return &network_; }
   SimDisk* disk() { return &disk_; }

@@ -32,6 +32,7 @@ struct TestClusterOptions {
   LogFlusherOptions logs;
   CheckpointerOptions checkpoints;
   LogCollectorOptions collector;
+  int64_t refresh_every_ns = TableRefresher::kNever;
   int64_t held_max_ns = RequestService::Options{}.held_max_ns;
   Uploads::Limits uploads;
   LongRequests::Limits long_requests;
@@ -102,6 +103,7 @@ class TestCluster {
     made.logs = options.logs;
     made.checkpoints = options.checkpoints;
     made.collector = options.collector;
+    made.refresh_every_ns = options.refresh_every_ns;
     made.recoverer = {options.takeover_after_ns, options.mutant == Mutant::kNoLeaseWait ? 0 : options.lease_wait_ns,
                       5'000, 1'000'000, options.probe_every_ns};
     return made;

@@ -12,6 +12,7 @@ import unittest.mock
 from pathlib import Path
 
 from tests.lossy_zookeeper import LossyZookeeper
+from tests.attacks.znode_client import ZnodeClient, ZnodeError
 from tools import cluster, cluster_directory, free_ports, zookeeper_server
 
 SMALL = {"meganode_bytes": 2 << 20, "extents_bytes": 8 << 20, "regions_max": 64}
@@ -309,11 +310,32 @@ class ZooKeeper(unittest.TestCase):
         self.assertIn("was started with different constants from those of the cluster cell: --node-bytes 512 (the cluster has 1024), ", other.stderr)
         del os.environ["CELL_ZOOKEEPER_DIGEST"]
         self.assertIn("not authenticated", self.ctl("get", "key").stderr)
+        self.readers_only_read()
         os.environ["CELL_ZOOKEEPER_DIGEST"] = "cell:secret"
         nowhere = self.ctl("get", "key", address=self.address + "-not-there")
         self.assertEqual(nowhere.returncode, 2)
         self.assertIn("no cluster cell-not-there", nowhere.stderr)
         self.assertIn("is not zk://", self.ctl("get", "key", address="zk://x").stderr)
+
+    def readers_only_read(self):
+        servers, reader = self.directory / "servers-digest", self.directory / "reader-digest"
+        servers.write_text("cell:secret\n")
+        servers.chmod(0o600)
+        subprocess.run([cluster.binary("tools/cellctl"), "secret", "reader", servers, reader], check=True)
+        self.assertEqual(reader.stat().st_mode & 0o777, 0o600)
+        self.assertEqual(self.ctl("--zookeeper-digest-file", reader, "get", "key").stdout, "value")
+        self.assertEqual(self.ctl("--zookeeper-digest-file", reader, "put", "key", "value 2").returncode, 0)  # A server writes it.
+        znodes = ZnodeClient(self.address.removeprefix("zk://").split("/")[0])
+        self.addCleanup(znodes.close)
+        with self.assertRaises(ZnodeError):
+            znodes.get("/cell/table")
+        znodes.authenticate(reader.read_text().strip())
+        table = znodes.get("/cell/table")
+        self.assertIn(b"regions", table)
+        for change in (lambda: znodes.set("/cell/table", table), lambda: znodes.create("/cell/workers/server-9.0", b"{}"),
+                       lambda: znodes.delete("/cell/table"), lambda: znodes.set("/cell", b"{}")):
+            with self.assertRaisesRegex(ZnodeError, "-102"):
+                change()
 
 
 if __name__ == "__main__":

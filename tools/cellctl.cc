@@ -91,16 +91,57 @@ void DeclareSecret(CLI::App* app, CtlFlags* flags, Command* chosen) {
   CLI::App* rotate =
       add("rotate", "Put a new secret before that in FILE. Servers accept both until it is retired", SecretRotate);
   CLI::App* retire = add("retire", "Remove all secrets but the newest from FILE", SecretRetire);
+  CLI::App* reader = add("reader",
+                         "Derive ZooKeeper's credentials for clients, which only read, from the servers' in FILE (one line "
+                         "USER:PASSWORD), into the new file TO",
+                         SecretReader);
   CLI::App* show = add("show", "List whose secrets FILE has, and their ids, without the secrets", SecretShow);
   derived->add_option("who", flags->who, "client/NAME, operator/NAME or server/NAME")->required();
-  for (CLI::App* sub : {made, derived, rotate, retire, show}) sub->add_option("file", flags->file)->required();
-  derived->add_option("to", flags->to)->required();
+  for (CLI::App* sub : {made, derived, rotate, retire, reader, show}) {
+    sub->add_option("file", flags->file)->required();
+  }
+  for (CLI::App* sub : {derived, reader}) sub->add_option("to", flags->to)->required();
   secret->footer(
       "Servers need the cluster's secret (--secret-file). Who has it can be anybody, so clients should have their "
       "own.\n"
       "To replace a secret while the cluster runs: rotate, copy FILE to all servers, derive the clients' secrets "
       "again,\n"
       "give them out, retire, and copy FILE again. Servers and clients read their files again within a second.");
+}
+
+void DeclareGrants(CLI::App* app, CtlFlags* flags, Command* chosen) {
+  const auto add = [&](const char* name, const char* what, const Command& command) {
+    CLI::App* sub = app->add_subcommand(name, what);
+    sub->callback([chosen, command] { *chosen = command; });
+    return sub;
+  };
+  CLI::App* grant = add("grant", "Give USER (a client's name, or * for every client) rights", Grant);
+  CLI::App* revoke = add("revoke", "Take RIGHTS, and those that include one of them, from USER; without RIGHTS, all that USER has", Revoke);
+  CLI::App* users = add("users", "List who may do what, or set whether that is enforced", Users);
+  for (CLI::App* sub : {grant, revoke}) {
+    sub->add_option("user", flags->user, "The NAME of client/NAME in a certificate or a secret, or *")->required();
+    CLI::Option* const rights = sub->add_option("rights", flags->rights, "A list of read, scan, write, admin");
+    if (sub == grant) rights->required();
+    CLI::Option* const prefix = sub->add_option("--prefix", flags->prefix, "For the keys of the tree that begin with this");
+    CLI::Option* const table = sub->add_option("--table", flags->table, "For this Pilaf table")->excludes(prefix);
+    if (sub == revoke) {
+      prefix->needs(rights);
+      table->needs(rights);
+    }
+    sub->parse_complete_callback([flags, prefix] { flags->has_prefix = prefix->count() > 0; });
+  }
+  grant->footer(
+      "Rights\n"
+      "  read   get pairs, and ask whether they are there\n"
+      "  scan   also list and count the pairs of a range\n"
+      "  write  put and delete\n"
+      "  admin  all of it; by the control plane, also change these grants and rules of eviction, and drop the table\n"
+      "Without --prefix and --table they are for everything: the tree and all tables. Only who may scan everything "
+      "reads\n"
+      "servers' memory by itself; for others servers do the work. Operators and servers need no grants.");
+  users->add_option("enforce", flags->enforce,
+                    "enforce: clients may do only what grants allow; open: every client may do everything")
+      ->check(CLI::IsMember({"enforce", "open"}));
 }
 
 // Declares the arguments that name a range of keys.
@@ -167,6 +208,7 @@ void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
                  "Read lines as \"key TAB value\" without escapes: a backslash is an ordinary byte");
   DeclareHash(app, flags, chosen);
   DeclareSecret(app, flags, chosen);
+  DeclareGrants(app, flags, chosen);
   add("status", "Show each server's state, problems, regions, keys and fill", Status);
   add("check",
       "Check every invariant of the tree and the tables, region by region, beside other requests (1 s "

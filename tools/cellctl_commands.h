@@ -42,6 +42,8 @@ struct CtlFlags {
   double interval = 1;
   int count = 0;
 
+  std::string user, rights, enforce;  // Of grants.
+
   std::string who;       // An identity, ROLE/NAME.
   bool offline = false;  // The command needs no cluster.
 
@@ -97,10 +99,17 @@ int SecretNew(Client* client, const CtlFlags& flags);
 int SecretFor(Client* client, const CtlFlags& flags);
 int SecretRotate(Client* client, const CtlFlags& flags);
 int SecretRetire(Client* client, const CtlFlags& flags);
+// Derives ZooKeeper's credentials of clients from those of servers.
+int SecretReader(Client* client, const CtlFlags& flags);
 int SecretShow(Client* client, const CtlFlags& flags);
 
 // Rules of eviction: cellctl_evict.cc.
 int Evict(Client* client, const CtlFlags& flags);
+
+// Grants: cellctl_grants.cc.
+int Grant(Client* client, const CtlFlags& flags);
+int Revoke(Client* client, const CtlFlags& flags);
+int Users(Client* client, const CtlFlags& flags);
 
 // Backups: cellctl_backup.cc.
 int Backup(Client* client, const CtlFlags& flags);

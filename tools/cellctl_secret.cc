@@ -6,6 +6,8 @@
 #include "absl/status/statusor.h"
 #include "cell/base/check.h"
 #include "cell/base/status_macros.h"
+#include "cell/cluster/zookeeper/digest_file.h"
+#include "cell/io/file/private_file.h"
 #include "cell/io/net/credentials.h"
 #include "cell/io/net/keyring.h"
 #include "cell/layout/identity.h"
@@ -52,6 +54,11 @@ absl::Status Retire(const CtlFlags& flags) {
   return WriteSecretFile(flags.file, Keyring({newest}), /*replaces=*/true);
 }
 
+absl::Status DeriveReader(const CtlFlags& flags) {
+  ASSIGN_OR_RETURN(const std::string digest, ReadZooKeeperDigest(flags.file));
+  return WritePrivateFile(flags.to, ReaderOf(digest) + "\n", /*replaces=*/false);
+}
+
 int Report(const absl::Status& status) { return status.ok() ? kDone : Fail(status); }
 
 }  // namespace
@@ -63,6 +70,8 @@ int SecretNew(Client*, const CtlFlags& flags) {
 int SecretFor(Client*, const CtlFlags& flags) { return Report(Derive(flags)); }
 int SecretRotate(Client*, const CtlFlags& flags) { return Report(Rotate(flags)); }
 int SecretRetire(Client*, const CtlFlags& flags) { return Report(Retire(flags)); }
+
+int SecretReader(Client*, const CtlFlags& flags) { return Report(DeriveReader(flags)); }
 
 int SecretShow(Client*, const CtlFlags& flags) {
   const absl::StatusOr<Keyring> keys = ReadSecretFile(flags.file);

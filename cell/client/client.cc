@@ -265,6 +265,21 @@ Client::EvictionInfo Client::Evictions() {
   return info;
 }
 
+Client::GrantsInfo Client::Grants() {
+  Run(session_->view()->Refresh(session_->ContextOf({}).deadline_ns));
+  const cell::Grants& grants = session_->view()->cluster().table.grants;
+  GrantsInfo info{grants.enforced(), {}};
+  for (const auto& [user, its] : grants.by_user()) {
+    for (const auto& [scope, rights] : its) {
+      const GrantInfo::Scope kind = scope.kind == GrantScope::Kind::kEverything ? GrantInfo::kEverything
+                                    : scope.kind == GrantScope::Kind::kTable    ? GrantInfo::kTable
+                                                                                : GrantInfo::kTree;
+      info.grants.push_back({user, rights.ToText(), kind, scope.name});
+    }
+  }
+  return info;
+}
+
 Task<absl::StatusOr<Value>> Table::AsyncGet(std::string_view key, CallOptions options) {
   return GetFromTable(client_->session_.get(), &name_, key, serializable_, options);
 }

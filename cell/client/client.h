@@ -175,6 +175,7 @@ struct ClientMetrics {
   uint64_t torn = 0;            // Nodes that were read again because a write overlapped.
   uint64_t extent_retries = 0;  // Gets and scans that went back to the leaf because its extent had changed.
   uint64_t moved_right = 0;     // Right links that were followed.
+  uint64_t reads_denied = 0;    // Reads that a server did not allow, because this client may not scan everything.
   uint64_t errors = 0;
   // Lookups in hash tables by remote reads. The last three count repeated reads:
   uint64_t lookups = 0;
@@ -340,6 +341,19 @@ class Client {
     std::map<std::string, std::string> by_table;
   };
   EvictionInfo Evictions();
+
+  // Returns who may do what (cellctl grant). Grants that are not enforced do not count: every client may do everything.
+  struct GrantInfo {
+    std::string user;    // The name of a client, or * for every client.
+    std::string rights;  // A list of read, scan, write, admin. Scan includes read, and admin all others.
+    enum Scope { kEverything, kTree, kTable } scope;
+    std::string of;  // The prefix of keys of the tree, or the table's name.
+  };
+  struct GrantsInfo {
+    bool enforced = false;
+    std::vector<GrantInfo> grants;
+  };
+  GrantsInfo Grants();
 
   Task<absl::StatusOr<std::optional<std::string>>> AsyncGet(std::string_view key, CallOptions options = {});
   Task<absl::StatusOr<std::vector<std::optional<std::string>>>> AsyncMultiGet(absl::Span<const std::string_view> keys,

@@ -176,6 +176,7 @@ absl::Status RegionTable::DropTable(const std::string& name) {
     Erase(region);
   }
   evictions.SetTable(name, std::nullopt);
+  grants.DropTable(name);
   tables.erase(it);
   return absl::OkStatus();
 }
@@ -199,6 +200,14 @@ absl::Status RegionTable::SplitPart(uint32_t region, uint32_t first, uint32_t to
   return absl::OkStatus();
 }
 
+absl::Status RegionTable::ChangeGrant(const std::string& user, const GrantScope& scope, Rights rights, bool give) {
+  if (!give) return grants.Take(user, scope, rights);
+  if (scope.kind == GrantScope::Kind::kTable && !tables.contains(scope.name)) {
+    return absl::NotFoundError(fmt::format("there is no table {}", ForMessage(scope.name)));
+  }
+  return grants.Give(user, scope, rights);
+}
+
 std::map<std::string, RegionTable::HashParts, std::less<>>::const_iterator RegionTable::TableOf(uint32_t region) const {
   return std::find_if(tables.begin(), tables.end(), [region](const auto& table) {
     return std::any_of(table.second.parts.begin(), table.second.parts.end(),
@@ -212,6 +221,24 @@ void RegionTable::Made(const std::string& id) {
 }
 
 bool RegionTable::WasMade(const std::string& id) const { return std::find(made.begin(), made.end(), id) != made.end(); }
+
+namespace {
+
+nlohmann::json JsonOf(const Grants& grants) {
+  nlohmann::json json = {{"version", grants.version()}, {"enforced", grants.enforced()}};
+  json["given"] = nlohmann::json::array();
+  for (const auto& [user, its] : grants.by_user()) {
+    for (const auto& [scope, rights] : its) {
+      nlohmann::json one = {{"user", user}, {"rights", rights.ToText()}};
+      if (scope.kind == GrantScope::Kind::kTable) one["table"] = scope.name;
+      if (scope.kind == GrantScope::Kind::kPrefix) one["prefix"] = absl::Base64Escape(scope.name);
+      json["given"].push_back(std::move(one));
+    }
+  }
+  return json;
+}
+
+}  // namespace
 
 std::string RegionTable::ToJson() const {
   nlohmann::json json = {{"version", version}, {"next_region", ids.next}, {"root", root}};
@@ -241,6 +268,7 @@ std::string RegionTable::ToJson() const {
   for (const auto& [prefix, eviction] : evictions.by_prefix()) {
     json["evictions"].push_back({absl::Base64Escape(prefix), ToString(eviction)});
   }
+  if (grants.version() > 0) json["grants"] = JsonOf(grants);
   json["made"] = made;
   return JsonText(json, 1);
 }
@@ -387,6 +415,35 @@ absl::Status ParseEvictionRule(JsonView one, EvictionRules* rules) {
   return rules->Set(prefix, *eviction);
 }
 
+absl::Status ParseGrant(JsonView one, Grants* grants) {
+  ASSIGN_OR_RETURN(const std::string user, one.Get<std::string>("user"));
+  ASSIGN_OR_RETURN(const std::string text, one.Get<std::string>("rights"));
+  const std::optional<Rights> rights = Rights::Parse(text);
+  GrantScope scope;
+  if (one["table"].there()) {
+    scope.kind = GrantScope::Kind::kTable;
+    ASSIGN_OR_RETURN(scope.name, one.Get<std::string>("table"));
+  } else if (one["prefix"].there()) {
+    scope.kind = GrantScope::Kind::kPrefix;
+    ASSIGN_OR_RETURN(const std::string encoded, one.Get<std::string>("prefix"));
+    if (!absl::Base64Unescape(encoded, &scope.name)) return Bad("a grant has no valid prefix");
+  }
+  if (!rights.has_value()) return Bad("a grant gives something unknown");
+  return grants->Give(user, scope, *rights);
+}
+
+// A table whose grants cannot be read is not used: without them, everybody might do everything.
+absl::Status ParseGrants(JsonView json, Grants* grants) {
+  if (!json.there()) return absl::OkStatus();
+  if (!json.is_object() || !json["given"].is_array()) return Bad("\"grants\" is not an object with a list");
+  for (const JsonView one : json["given"].elements()) RETURN_IF_ERROR(ParseGrant(one, grants));
+  ASSIGN_OR_RETURN(const bool enforced, json.Get<bool>("enforced"));
+  grants->Enforce(enforced);
+  ASSIGN_OR_RETURN(const uint64_t version, json.Get<uint64_t>("version"));
+  grants->SetVersion(version);
+  return absl::OkStatus();
+}
+
 absl::Status ParseTable(JsonView json, RegionTable* table) {
   ASSIGN_OR_RETURN(table->version, json.Get<uint64_t>("version"));
   RETURN_IF_ERROR(ParseIds(json, &table->ids));
@@ -408,7 +465,7 @@ absl::Status ParseTable(JsonView json, RegionTable* table) {
   table->draining.insert(draining.begin(), draining.end());
   if (json["evictions"].there() && !json["evictions"].is_array()) return Bad("\"evictions\" is not a list");
   for (const JsonView one : json["evictions"].elements()) RETURN_IF_ERROR(ParseEvictionRule(one, &table->evictions));
-  return absl::OkStatus();
+  return ParseGrants(json["grants"], &table->grants);
 }
 
 }  // namespace

@@ -22,6 +22,7 @@
 #include "absl/status/statusor.h"
 #include "cell/base/mutant.h"
 #include "cell/cluster/eviction_rules.h"
+#include "cell/cluster/grants.h"
 #include "cell/cluster/region_ids.h"
 #include "cell/layout/pointer.h"
 
@@ -70,6 +71,7 @@ struct RegionTable {
   std::map<std::string, HashParts, std::less<>> tables;  // Keyed by name.
   std::set<std::string> draining;                        // Servers that should not hold regions.
   EvictionRules evictions;
+  Grants grants;
   std::deque<std::string> made;  // The ids of the last changes, for members whose answer was lost.
 
   const Entry* Find(uint32_t region) const {
@@ -138,6 +140,10 @@ struct RegionTable {
   // Returns NotFound if there is no such table, InvalidArgument if there are a table and a prefix, and errors like
   // EvictionRules::Set.
   absl::Status SetEviction(const std::string& of, const std::string& prefix, std::optional<Eviction> eviction);
+
+  // Gives a user rights, or takes them. Returns NotFound if the scope is a table that does not exist, and errors like
+  // Grants::Give and Take.
+  absl::Status ChangeGrant(const std::string& user, const GrantScope& scope, Rights rights, bool give);
 
   // Made records the id of a change. WasMade returns whether the id is one of the last kMadeMax.
   static constexpr size_t kMadeMax = 64;

@@ -340,6 +340,52 @@ TEST(RegionTable, KeepsTheRulesOfEviction) {
   }
 }
 
+TEST(RegionTable, KeepsGrants) {
+  using Kind = GrantScope::Kind;
+  RegionTable table;
+  table.root = *table.Add({"own", 0});
+  ASSERT_TRUE(table.CreateTable("t", 1024, *table.Add({"own", 0})).ok());
+  EXPECT_TRUE(absl::IsNotFound(table.ChangeGrant("alice", {Kind::kTable, "u"}, *Rights::Parse("read"), true)));
+  const std::pair<std::string, GrantScope> given[] = {{"alice", {Kind::kTable, "t"}},
+                                                      {"alice", {Kind::kPrefix, std::string("bin\0\xff", 5)}},
+                                                      {"*", {Kind::kPrefix, ""}},
+                                                      {"bob", {}}};
+  for (const auto& [user, scope] : given) {
+    ASSERT_TRUE(table.ChangeGrant(user, scope, *Rights::Parse("read,write"), true).ok());
+  }
+  table.grants.Enforce(true);
+  const std::string text = table.ToJson();
+  const absl::StatusOr<RegionTable> parsed = RegionTable::Parse(text);
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(*parsed, table);
+  EXPECT_EQ(parsed->grants.version(), 5u);
+  EXPECT_EQ(RegionTable().ToJson().find("grants"), std::string::npos);  // As releases before it had none.
+
+  // Without its grants a table must not be used: everybody might do everything.
+  const nlohmann::json json = nlohmann::json::parse(text);
+  const auto refused = [&json](const std::function<void(nlohmann::json*)>& spoil) {
+    nlohmann::json spoilt = json;
+    spoil(&spoilt["grants"]);
+    EXPECT_TRUE(absl::IsInvalidArgument(RegionTable::Parse(spoilt.dump()).status())) << spoilt["grants"];
+  };
+  refused([](nlohmann::json* grants) { *grants = 7; });
+  refused([](nlohmann::json* grants) { *grants = nullptr; });
+  refused([](nlohmann::json* grants) { grants->erase("given"); });
+  refused([](nlohmann::json* grants) { grants->erase("enforced"); });
+  refused([](nlohmann::json* grants) { (*grants)["enforced"] = "yes"; });
+  refused([](nlohmann::json* grants) { grants->erase("version"); });
+  refused([](nlohmann::json* grants) { (*grants)["given"].push_back(7); });
+  refused([](nlohmann::json* grants) { (*grants)["given"][0]["rights"] = "fly"; });
+  refused([](nlohmann::json* grants) { (*grants)["given"][0].erase("rights"); });
+  refused([](nlohmann::json* grants) { (*grants)["given"][0]["user"] = "a/b"; });
+  refused([](nlohmann::json* grants) { (*grants)["given"][0]["prefix"] = "%"; });
+  refused([](nlohmann::json* grants) { (*grants)["given"][0]["prefix"] = std::string(200, 'A'); });
+  refused([](nlohmann::json* grants) { (*grants)["given"][0] = {{"user", "a"}, {"rights", "read"}, {"table", 7}}; });
+
+  ASSERT_TRUE(table.DropTable("t").ok());
+  EXPECT_EQ(table.grants.by_user().at("alice").size(), 1u);
+}
+
 TEST(RegionTable, ATableHasARuleOfEvictionUntilItIsDropped) {
   RegionTable table;
   table.root = *table.Add({"own", 0});

@@ -63,6 +63,32 @@ Task<absl::Status> SetEvictionOn(Worker* worker, std::string table, std::string 
   co_return co_await worker->SetEviction(std::move(table), std::move(prefix), eviction);
 }
 
+GrantScope ScopeOf(const ControlledWorker::Scope& scope) {
+  if (scope.everything) return {};
+  if (!scope.table.empty()) return {GrantScope::Kind::kTable, scope.table};
+  return {GrantScope::Kind::kPrefix, scope.prefix};
+}
+
+Task<absl::Status> ChangeGrantOn(Worker* worker, ControlledWorker::GrantChange change) {
+  const std::optional<Rights> rights = Rights::Parse(change.rights);
+  if (!rights.has_value()) {
+    co_return absl::InvalidArgumentError(
+        fmt::format("{} are no rights: give a list of read, scan, write, admin", ForMessage(change.rights)));
+  }
+  Membership::TableChange apply = [change, rights = *rights](RegionTable* its) {
+    return its->ChangeGrant(change.user, ScopeOf(change.scope), rights, !change.revoke);
+  };
+  co_return co_await worker->ChangeTable(std::move(apply));
+}
+
+Task<absl::Status> EnforceGrantsOn(Worker* worker, bool enforce) {
+  Membership::TableChange apply = [enforce](RegionTable* its) {
+    its->grants.Enforce(enforce);
+    return absl::OkStatus();
+  };
+  co_return co_await worker->ChangeTable(std::move(apply));
+}
+
 Task<absl::StatusOr<uint64_t>> RebalanceOn(Worker* worker) {
   uint64_t moved = 0;
   const absl::Status status = co_await worker->rebalancer()->Rebalance(&moved);
@@ -163,6 +189,23 @@ void WorkerControl::CreateTable(std::string table, uint32_t bucket_bytes, uint32
 void WorkerControl::DropTable(std::string table, Answer<absl::Status> answer) {
   Run(
       worker_, [table = std::move(table)](Worker* its) { return its->tables()->Drop(table); }, std::move(answer));
+}
+
+void WorkerControl::Administers(std::string client, Scope scope, Answer<bool> answer) {
+  worker_->Post([client = std::move(client), scope = std::move(scope), answer = std::move(answer)](Worker* its) {
+    const UserRights rights(its->membership()->state().table.grants, client);
+    answer(rights.OfScope(Right::kAdmin, ScopeOf(scope)));
+  });
+}
+
+void WorkerControl::ChangeGrant(GrantChange change, Answer<absl::Status> answer) {
+  Run(
+      worker_, [change = std::move(change)](Worker* its) { return ChangeGrantOn(its, change); }, std::move(answer));
+}
+
+void WorkerControl::EnforceGrants(bool enforce, Answer<absl::Status> answer) {
+  Run(
+      worker_, [enforce](Worker* its) { return EnforceGrantsOn(its, enforce); }, std::move(answer));
 }
 
 void WorkerControl::SetEviction(std::string table, std::string prefix, std::string evict, Answer<absl::Status> answer) {

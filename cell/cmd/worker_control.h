@@ -32,6 +32,9 @@ class WorkerControl : public ControlledWorker {
   void Checkpoint(Answer<absl::StatusOr<Checkpoints>> answer) override;
   void CreateTable(std::string table, uint32_t bucket_bytes, uint32_t parts, Answer<absl::Status> answer) override;
   void DropTable(std::string table, Answer<absl::Status> answer) override;
+  void Administers(std::string client, Scope scope, Answer<bool> answer) override;
+  void ChangeGrant(GrantChange change, Answer<absl::Status> answer) override;
+  void EnforceGrants(bool enforce, Answer<absl::Status> answer) override;
   void SetEviction(std::string table, std::string prefix, std::string evict, Answer<absl::Status> answer) override;
 
  private:

@@ -17,7 +17,8 @@ constexpr std::array kRpcs = {
     Rpc{"Join", Role::kOperator, true},        Rpc{"Move", Role::kOperator, true},
     Rpc{"Drain", Role::kOperator, true},       Rpc{"Rebalance", Role::kOperator, true},
     Rpc{"Checkpoint", Role::kOperator, true},  Rpc{"CreateTable", Role::kOperator, true},
-    Rpc{"DropTable", Role::kOperator, true},   Rpc{"SetEviction", Role::kOperator, true},
+    Rpc{"DropTable", Role::kOperator, true, true},   Rpc{"SetEviction", Role::kOperator, true, true},
+    Rpc{"ChangeGrant", Role::kOperator, true, true}, Rpc{"EnforceGrants", Role::kOperator, true},
     Rpc{"SetLogLevel", Role::kOperator, true},
 };
 

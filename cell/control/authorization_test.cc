@@ -59,6 +59,7 @@ TEST(Authorization, EveryRequestIsInTheTableAndForOperatorsAlone) {
       EXPECT_FALSE(May({role, "", ""}, rpc)) << name << " for " << (role.has_value() ? ToString(*role) : "nobody");
     }
     EXPECT_TRUE(May({Role::kOperator, "", ""}, rpc)) << name;
+    EXPECT_EQ(rpc->of_admins, name == "DropTable" || name == "SetEviction" || name == "ChangeGrant") << name;
   }
 }
 

@@ -210,6 +210,25 @@ absl::Status ControlClient::SetEviction(const std::string& table, const std::str
   return connection_->Call(&control::Control::Stub::SetEviction, request, &reply, kOrder);
 }
 
+absl::Status ControlClient::ChangeGrant(const GrantChange& change) {
+  control::ChangeGrantRequest request;
+  request.set_user(change.user);
+  request.set_rights(change.rights);
+  request.set_everything(change.everything);
+  request.set_table(change.table);
+  request.set_prefix(change.prefix);
+  request.set_revoke(change.revoke);
+  control::ChangeGrantReply reply;
+  return connection_->Call(&control::Control::Stub::ChangeGrant, request, &reply, kOrder);
+}
+
+absl::Status ControlClient::EnforceGrants(bool enforce) {
+  control::EnforceGrantsRequest request;
+  request.set_enforce(enforce);
+  control::EnforceGrantsReply reply;
+  return connection_->Call(&control::Control::Stub::EnforceGrants, request, &reply, kOrder);
+}
+
 absl::Status ControlClient::SetLogLevel(const std::string& level) {
   control::SetLogLevelRequest request;
   request.set_level(level);

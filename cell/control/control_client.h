@@ -71,6 +71,15 @@ class ControlClient {
   // For a Pilaf table or, if `table` is empty, for the keys of the tree with a prefix. `evict`: none, ttl, lru-sampled
   // or, to remove the rule, default.
   absl::Status SetEviction(const std::string& table, const std::string& prefix, const std::string& evict);
+  struct GrantChange {
+    std::string user, rights;      // As in control.proto.
+    bool everything = false;       // For the tree and all tables,
+    std::string table = {};        // or for this Pilaf table,
+    std::string prefix = {};       // or for the keys of the tree that begin with this.
+    bool revoke = false;
+  };
+  absl::Status ChangeGrant(const GrantChange& change);
+  absl::Status EnforceGrants(bool enforce);
   absl::Status SetLogLevel(const std::string& level);
 
  private:

@@ -258,6 +258,29 @@ class ControlServer::RpcService : public control::Control::Service {
     }));
   }
 
+  grpc::Status ChangeGrant(grpc::ServerContext*, const control::ChangeGrantRequest* request,
+                           control::ChangeGrantReply*) override {
+    const ControlledWorker::GrantChange change{request->user(), request->rights(),
+                                               {request->everything(), request->table(), request->prefix()},
+                                               request->revoke()};
+    return ToGrpc(Order<absl::Status>(
+        [this, &change](auto answer) { workers_[0]->ChangeGrant(change, std::move(answer)); }));
+  }
+
+  grpc::Status EnforceGrants(grpc::ServerContext*, const control::EnforceGrantsRequest* request,
+                             control::EnforceGrantsReply*) override {
+    return ToGrpc(Order<absl::Status>(
+        [this, request](auto answer) { workers_[0]->EnforceGrants(request->enforce(), std::move(answer)); }));
+  }
+
+  // Returns whether a client administers these pairs. If the worker does not answer, it does not.
+  bool Administers(const std::string& client, const ControlledWorker::Scope& scope) const {
+    if (workers_.empty()) return false;
+    const absl::StatusOr<bool> answered =
+        Ask<bool>([&](auto answer) { workers_[0]->Administers(client, scope, std::move(answer)); });
+    return answered.ok() && *answered;
+  }
+
   grpc::Status SetLogLevel(grpc::ServerContext*, const control::SetLogLevelRequest* request,
                            control::SetLogLevelReply*) override {
     for (const char* level : {"trace", "debug", "info", "warning", "error"}) {
@@ -431,6 +454,9 @@ absl::StatusOr<std::string> ControlServer::ListenTcp(const ControlOptions& optio
           *held = std::make_shared<ControlListener::Use>(*std::move(use));
         }
         return caller;
+      },
+      [service = service_.get()](const std::string& client, const ControlledWorker::Scope& scope) {
+        return service->Administers(client, scope);
       });
   grpc::ServerBuilder builder;
   Limit(options, &builder);
@@ -474,7 +500,9 @@ absl::Status ControlServer::ListenUnix(const ControlOptions& options) {
         Caller caller{Role::kOperator, fmt::format("uid/{}", *use->uid()), "unix"};
         *held = std::make_shared<ControlListener::Use>(*std::move(use));
         return caller;
-      });
+      },
+      // Nobody is a client here.
+      [](const std::string&, const ControlledWorker::Scope&) { return false; });
   grpc::ServerBuilder builder;
   Limit(options, &builder);
   builder.RegisterService(endpoint->service.get());

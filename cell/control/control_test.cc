@@ -157,6 +157,18 @@ class FakeWorker : public ControlledWorker {
     Give(fmt::format("evict {} of {}/{}", evict, table, prefix), std::move(answer), error);
   }
 
+  void Administers(std::string client, Scope scope, Answer<bool> answer) override {
+    Give("administers", std::move(answer), client == "shop" && scope.table == "its" && !scope.everything);
+  }
+  void ChangeGrant(GrantChange change, Answer<absl::Status> answer) override {
+    const std::string of = change.scope.everything ? "everything" : change.scope.table + "/" + change.scope.prefix;
+    Give(fmt::format("{} {} {} of {}", change.revoke ? "revoke" : "grant", change.user, change.rights, of),
+         std::move(answer), error);
+  }
+  void EnforceGrants(bool enforce, Answer<absl::Status> answer) override {
+    Give(enforce ? "enforce" : "enforce no more", std::move(answer), error);
+  }
+
   // Makes it hold one more region, of which only the number matters.
   void Hold(uint32_t region) { holding.regions.emplace_back().region = region; }
   // Returns all orders so far, without the questions.
@@ -320,6 +332,17 @@ TEST_F(ControlOverWorkers, SetsWhatIsEvicted) {
   EXPECT_EQ(workers_[0].Orders(), (Orders{"evict ttl of /" + prefix, "evict ttl of t/"}));
 }
 
+TEST_F(ControlOverWorkers, ChangesGrants) {
+  Start();
+  EXPECT_TRUE(client_->ChangeGrant({.user = "a", .rights = "read", .everything = true}).ok());
+  EXPECT_TRUE(client_->ChangeGrant({.user = "a", .rights = "scan", .table = "t", .revoke = true}).ok());
+  EXPECT_TRUE(client_->ChangeGrant({.user = "*", .rights = "write,read", .prefix = "p"}).ok());
+  EXPECT_TRUE(client_->EnforceGrants(true).ok());
+  EXPECT_TRUE(client_->EnforceGrants(false).ok());
+  EXPECT_EQ(workers_[0].Orders(), (Orders{"grant a read of everything", "revoke a scan of t/", "grant * write,read of /p",
+                                          "enforce", "enforce no more"}));
+}
+
 TEST_F(ControlOverWorkers, TellsWhyAWorkerFailed) {
   for (FakeWorker& worker : workers_) {
     worker.Hold(7);
@@ -330,7 +353,8 @@ TEST_F(ControlOverWorkers, TellsWhyAWorkerFailed) {
        {client_->Split(7), client_->Join(7), client_->Move(7, "server-1", 0), client_->Drain(false),
         client_->Drain(true), client_->Allocate(1).status(), client_->Rebalance().status(),
         client_->Checkpoint().status(), client_->CreateTable("t", 0, 0), client_->DropTable("t"),
-        client_->SetEviction("", "", "ttl")}) {
+        client_->SetEviction("", "", "ttl"), client_->ChangeGrant({.user = "a", .rights = "read"}),
+        client_->EnforceGrants(true)}) {
     EXPECT_EQ(status, absl::ResourceExhaustedError("no room for region 7"));
   }
 }

@@ -68,6 +68,16 @@ class ControlledWorker {
   };
   virtual void DrainProgress(Answer<DrainState> answer) = 0;
 
+  // The pairs that a request is about: everything, those of a Pilaf table or, if that is empty, those of the tree whose
+  // keys begin with a prefix.
+  struct Scope {
+    bool everything = false;
+    std::string table = {};
+    std::string prefix = {};
+  };
+  // Answers whether a client of this name has a grant of admin for all of them.
+  virtual void Administers(std::string client, Scope scope, Answer<bool> answer) = 0;
+
   // Orders, which may take long.
 
   // Prepares memory for `count` more regions. Answers for how many there is prepared memory then.
@@ -93,6 +103,17 @@ class ControlledWorker {
   // Sets in the region table what is evicted of a Pilaf table or, if `table` is empty, of the keys of the tree with a
   // prefix. `evict` is a name that a user has given.
   virtual void SetEviction(std::string table, std::string prefix, std::string evict, Answer<absl::Status> answer) = 0;
+
+  struct GrantChange {
+    std::string user;
+    std::string rights;  // As a user has given them: "read,write".
+    Scope scope;
+    bool revoke = false;
+  };
+  // Gives a user rights in the region table, or takes them.
+  virtual void ChangeGrant(GrantChange change, Answer<absl::Status> answer) = 0;
+  // Sets in the region table whether clients may do only what grants allow.
+  virtual void EnforceGrants(bool enforce, Answer<absl::Status> answer) = 0;
 };
 
 }  // namespace cell

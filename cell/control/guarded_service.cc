@@ -1,5 +1,6 @@
 #include "cell/control/guarded_service.h"
 
+#include <optional>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -12,6 +13,18 @@ namespace {
 
 std::string CodeName(const grpc::Status& status) {
   return absl::StatusCodeToString(static_cast<absl::StatusCode>(status.error_code()));
+}
+
+// Returns what a request of which clients may administer is about.
+std::optional<ControlledWorker::Scope> ScopeOf(const google::protobuf::Message&) { return std::nullopt; }
+std::optional<ControlledWorker::Scope> ScopeOf(const control::DropTableRequest& request) {
+  return ControlledWorker::Scope{.table = request.table()};
+}
+std::optional<ControlledWorker::Scope> ScopeOf(const control::SetEvictionRequest& request) {
+  return ControlledWorker::Scope{.table = request.table(), .prefix = request.prefix()};
+}
+std::optional<ControlledWorker::Scope> ScopeOf(const control::ChangeGrantRequest& request) {
+  return ControlledWorker::Scope{request.everything(), request.table(), request.prefix()};
 }
 
 }  // namespace
@@ -67,10 +80,16 @@ grpc::Status GuardedService::Guard(const char* name,
     return status;
   };
   const Rpc* const rpc = FindRpc(name);
-  if (!May(entry.caller, rpc)) {
+  const auto administers = [&] {
+    if (rpc == nullptr || !rpc->of_admins || entry.caller.role != Role::kClient) return false;
+    const std::optional<Identity> client = ParseIdentity(entry.caller.name);
+    const std::optional<ControlledWorker::Scope> scope = ScopeOf(*request);
+    return client.has_value() && scope.has_value() && administers_(client->name, *scope);
+  };
+  if (!May(entry.caller, rpc) && !administers()) {
     return refuse({grpc::StatusCode::PERMISSION_DENIED,
-                   fmt::format("{} may not use the control plane: only operators may, whose certificate has the URI "
-                               "cell://operator/NAME",
+                   fmt::format("{} may not do this: operators may, whose certificate has the URI cell://operator/NAME, "
+                               "and for some requests clients with a grant of admin",
                                entry.caller.name.empty() ? "a client without a cell:// identity" : entry.caller.name)});
   }
   if (!rpc->changes) return (behind_->*method)(context, request, reply);
@@ -146,6 +165,16 @@ grpc::Status GuardedService::DropTable(grpc::ServerContext* context, const contr
 grpc::Status GuardedService::SetEviction(grpc::ServerContext* context, const control::SetEvictionRequest* request,
                                          control::SetEvictionReply* reply) {
   return Guard("SetEviction", &control::Control::Service::SetEviction, context, request, reply);
+}
+
+grpc::Status GuardedService::ChangeGrant(grpc::ServerContext* context, const control::ChangeGrantRequest* request,
+                                         control::ChangeGrantReply* reply) {
+  return Guard("ChangeGrant", &control::Control::Service::ChangeGrant, context, request, reply);
+}
+
+grpc::Status GuardedService::EnforceGrants(grpc::ServerContext* context, const control::EnforceGrantsRequest* request,
+                                           control::EnforceGrantsReply* reply) {
+  return Guard("EnforceGrants", &control::Control::Service::EnforceGrants, context, request, reply);
 }
 
 grpc::Status GuardedService::SetLogLevel(grpc::ServerContext* context, const control::SetLogLevelRequest* request,

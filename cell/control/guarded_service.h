@@ -21,6 +21,7 @@
 #include "cell/control/audit_log.h"
 #include "cell/control/authorization.h"
 #include "cell/control/control.grpc.pb.h"
+#include "cell/control/controlled_worker.h"
 
 namespace cell {
 
@@ -55,9 +56,15 @@ class GuardedService : public control::Control::Service {
   // Says who makes a call. What `held` is set to stays until the call has ended.
   using Identify = std::function<Caller(const grpc::ServerContext& context, std::shared_ptr<void>* held)>;
 
+  // Says whether a client of this name administers what a request is about.
+  using Administers = std::function<bool(const std::string& client, const ControlledWorker::Scope& scope)>;
+
   // Both outlive this.
-  GuardedService(control::Control::Service* behind, Auditor* auditor, Identify identify)
-      : behind_(behind), auditor_(auditor), identify_(std::move(identify)) {}
+  GuardedService(control::Control::Service* behind, Auditor* auditor, Identify identify, Administers administers)
+      : behind_(behind),
+        auditor_(auditor),
+        identify_(std::move(identify)),
+        administers_(std::move(administers)) {}
 
   grpc::Status Status(grpc::ServerContext* context, const control::StatusRequest* request,
                       control::StatusReply* reply) override;
@@ -83,6 +90,10 @@ class GuardedService : public control::Control::Service {
                          control::DropTableReply* reply) override;
   grpc::Status SetEviction(grpc::ServerContext* context, const control::SetEvictionRequest* request,
                            control::SetEvictionReply* reply) override;
+  grpc::Status ChangeGrant(grpc::ServerContext* context, const control::ChangeGrantRequest* request,
+                           control::ChangeGrantReply* reply) override;
+  grpc::Status EnforceGrants(grpc::ServerContext* context, const control::EnforceGrantsRequest* request,
+                             control::EnforceGrantsReply* reply) override;
   grpc::Status SetLogLevel(grpc::ServerContext* context, const control::SetLogLevelRequest* request,
                            control::SetLogLevelReply* reply) override;
 
@@ -95,6 +106,7 @@ class GuardedService : public control::Control::Service {
   control::Control::Service* const behind_;
   Auditor* const auditor_;
   const Identify identify_;
+  const Administers administers_;
 };
 
 }  // namespace cell

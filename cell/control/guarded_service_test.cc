@@ -75,7 +75,10 @@ class GuardedServiceTest : public testing::Test {
   Auditor auditor_{"server-0", &sink_, SystemClock::Get()};
   Caller caller_{Role::kOperator, "uid/1000", "unix"};
   GuardedService service_{&behind_, &auditor_,
-                          [this](const grpc::ServerContext&, std::shared_ptr<void>*) { return caller_; }};
+                          [this](const grpc::ServerContext&, std::shared_ptr<void>*) { return caller_; },
+                          [](const std::string& client, const ControlledWorker::Scope& scope) {
+                            return client == "shop" && scope.table == "its" && !scope.everything;
+                          }};
 };
 
 TEST_F(GuardedServiceTest, AChangeIsOnDiskBeforeItIsMade) {
@@ -126,6 +129,40 @@ TEST_F(GuardedServiceTest, OthersReachNothing) {
   EXPECT_EQ(sink_.lines[0]["rpc"], "DropTable");
   EXPECT_EQ(sink_.lines[0]["who"], "client/shop");
   EXPECT_EQ(sink_.lines[0]["from"], "10.0.0.9:1");
+}
+
+TEST_F(GuardedServiceTest, AClientAdministersWhatItHasAGrantFor) {
+  caller_ = {Role::kClient, "client/shop", "10.0.0.9:1"};
+  EXPECT_TRUE(Drop("its").ok());
+  EXPECT_EQ(behind_.changes, 1);
+  EXPECT_EQ(sink_.Events(), (std::vector<std::string>{"begin", "end"}));
+  EXPECT_EQ(sink_.lines[0]["who"], "client/shop");
+  EXPECT_EQ(Drop("another").error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_EQ(Look().error_code(), grpc::StatusCode::PERMISSION_DENIED);  // It is about everything.
+  const auto grant = [this](auto fill) {
+    control::ChangeGrantRequest request;
+    fill(&request);
+    control::ChangeGrantReply reply;
+    grpc::ServerContext context;
+    return service_.ChangeGrant(&context, &request, &reply).error_code();
+  };
+  using Code = grpc::StatusCode;  // What is behind does not implement the others.
+  EXPECT_EQ(grant([](auto* request) { request->set_table("its"); }), Code::UNIMPLEMENTED);
+  EXPECT_EQ(grant([](auto* request) { request->set_prefix("its"); }), Code::PERMISSION_DENIED);
+  EXPECT_EQ(grant([](auto* request) {
+    request->set_table("its");
+    request->set_everything(true);
+  }), Code::PERMISSION_DENIED);
+  control::CreateTableRequest create;
+  create.set_table("its");
+  control::CreateTableReply created;
+  grpc::ServerContext context;
+  EXPECT_EQ(service_.CreateTable(&context, &create, &created).error_code(), Code::PERMISSION_DENIED);
+  // Other roles have no grants, whatever they are named.
+  for (const Role role : {Role::kServer, Role::kOperator}) {
+    caller_ = {role, "client/shop", "10.0.0.9:1"};
+    EXPECT_EQ(Drop("its").ok(), role == Role::kOperator);
+  }
 }
 
 TEST_F(GuardedServiceTest, RefusalsDoNotFillTheLog) {

@@ -65,7 +65,8 @@ Worker::Worker(std::unique_ptr<Fabric> fabric, std::unique_ptr<Membership> membe
       rebalancer_(context_, &migrator_, options.balance),
       joiner_(context_, &migrator_, &routes_, &held_, options.join),
       recoverer_(context_, service_.writes(), &routes_, options.recoverer),
-      collector_(context_, options.collector) {
+      collector_(context_, options.collector),
+      refresher_(context_, options.refresh_every_ns) {
   fabric_->SetSelf(IdentityOf(Role::kServer, options.self.server));
   const auto make_room = [this] { return joiner_.MakeRoom() || rebalancer_.MakeRoom(); };
   splitter_.set_on_no_room(make_room);
@@ -78,6 +79,7 @@ Worker::Worker(std::unique_ptr<Fabric> fabric, std::unique_ptr<Membership> membe
 
 absl::Status Worker::Start(const std::string& address) {
   RETURN_IF_ERROR(MakeFirst());
+  service_.FollowGrants();  // Before the first request comes.
   RETURN_IF_ERROR(fabric_->Listen(address, &service_));
   HandOver();
   return absl::OkStatus();
@@ -102,6 +104,10 @@ Task<absl::Status> Worker::SetEviction(std::string table, std::string prefix, st
   Membership::TableChange change = [of = std::move(table), prefix = std::move(prefix), eviction](RegionTable* its) {
     return its->SetEviction(of, prefix, eviction);
   };
+  co_return co_await ChangeTable(std::move(change));
+}
+
+Task<absl::Status> Worker::ChangeTable(Membership::TableChange change) {
   co_return co_await CommitTableChange(membership_.get(), &scheduler_, std::move(change));
 }
 
@@ -115,6 +121,7 @@ size_t Worker::Poll() {
   done += scheduler_.Step();
   done += RetryHeld(done);
   done += service_.ServeWaiting();
+  refresher_.Step();
   service_.Step();
   recoverer_.Step();
   migrator_.Step();
@@ -145,7 +152,7 @@ void Worker::Wait(int64_t until_ns) {
   if (!membership_wakes_ && membership_->pending())
     until_ns = std::min(until_ns, fabric_->NowNs() + kMembershipPauseNs);
   if (held_.size() > 0) until_ns = std::min({until_ns, retry_held_ns_, service_.writes()->NextHeldNs()});
-  fabric_->Wait(std::min({until_ns, scheduler_.NextNs(), logs_.NextNs()}));
+  fabric_->Wait(std::min({until_ns, scheduler_.NextNs(), logs_.NextNs(), refresher_.NextNs()}));
 }
 
 absl::Status Worker::Stop() {

@@ -18,6 +18,7 @@
 #include "cell/server/change/route_publisher.h"
 #include "cell/server/change/splitter.h"
 #include "cell/server/change/table_keeper.h"
+#include "cell/server/change/table_refresher.h"
 #include "cell/server/context/worker_context.h"
 #include "cell/server/region/checkpointer.h"
 #include "cell/server/region/log_collector.h"
@@ -47,6 +48,7 @@ class Worker {
     CheckpointerOptions checkpoints;
     RecovererOptions recoverer;
     LogCollectorOptions collector;
+    int64_t refresh_every_ns = 1'000'000'000;   // TableRefresher
     int64_t start_pause_ns = 1'000'000;  // Pause in Start between two checks whether the first region is created.
   };
   // The store of its regions' logs, and the thread pools that write them; null without durability.
@@ -78,6 +80,8 @@ class Worker {
     fabric_->Wake();
   }
 
+  // Makes a change of the region table that no other part of the worker makes. Returns like Membership::Change.
+  Task<absl::Status> ChangeTable(Membership::TableChange change);
   // Sets in the region table what is evicted. See RegionTable::SetEviction.
   Task<absl::Status> SetEviction(std::string table, std::string prefix, std::optional<Eviction> eviction);
 
@@ -150,6 +154,7 @@ class Worker {
   Joiner joiner_;
   Recoverer recoverer_;
   LogCollector collector_;
+  TableRefresher refresher_;
 
   bool changed_ = false;       // The last Poll had done something when it came to the held writes.
   uint64_t batches_seen_ = 0;  // Batches of calls that were served until then.

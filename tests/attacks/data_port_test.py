@@ -19,37 +19,6 @@ from tools import cluster
 
 SMALL = {"meganode_bytes": 2 << 20, "extents_bytes": 8 << 20, "regions_max": 8}
 
-class Pipe:
-    """A connection through `openssl s_client`."""
-
-    def __init__(self, address, *flags):
-        self.process = subprocess.Popen(
-            ["openssl", "s_client", "-connect", address, "-quiet", "-nocommands", "-tls1_3", *flags],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-
-    def send(self, data):
-        try:
-            self.process.stdin.write(data)
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            pass
-
-    def receive(self, count):
-        """Returns `count` bytes, or fewer if the server closes."""
-        data = b""
-        while len(data) < count:
-            part = os.read(self.process.stdout.fileno(), count - len(data))
-            if not part:
-                break
-            data += part
-        return data
-
-    def close(self):
-        self.process.kill()
-        self.process.wait()
-        self.process.stdin.close()
-        self.process.stdout.close()
-
 
 class DataPort(unittest.TestCase):
     def setUp(self):
@@ -97,7 +66,7 @@ class DataPort(unittest.TestCase):
 
     def pipe_of(self, who, key=None):
         ident, real = self.secret_of(who)
-        pipe = Pipe(self.address, "-psk", key or real, "-psk_identity", f"{who} {ident}", "-ciphersuites", "TLS_AES_128_GCM_SHA256")
+        pipe = raw.Pipe(self.address, "-psk", key or real, "-psk_identity", f"{who} {ident}", "-ciphersuites", "TLS_AES_128_GCM_SHA256")
         self.addCleanup(pipe.close)
         return pipe
 
@@ -135,7 +104,7 @@ class DataPort(unittest.TestCase):
 
     def test_tls_without_a_credential_gets_an_alert(self):
         for flags in ((), ("-psk", "00" * 32), ("-psk", "00" * 32, "-psk_identity", "server/server-0 0011223344556677")):
-            pipe = Pipe(self.address, *flags)
+            pipe = raw.Pipe(self.address, *flags)
             self.addCleanup(pipe.close)
             pipe.send(raw.hello(raw.CALLS, raw.SERVER, "server-0"))
             self.assertEqual(pipe.receive(1), b"")
@@ -202,7 +171,7 @@ class DataPort(unittest.TestCase):
         proxy = threading.Thread(target=serve)
         proxy.start()
         ident, key = self.secret_of("client/alice")
-        pipe = Pipe(f"127.0.0.1:{listener.getsockname()[1]}", "-psk", key, "-psk_identity", f"client/alice {ident}", "-ciphersuites",
+        pipe = raw.Pipe(f"127.0.0.1:{listener.getsockname()[1]}", "-psk", key, "-psk_identity", f"client/alice {ident}", "-ciphersuites",
                     "TLS_AES_128_GCM_SHA256")
         self.addCleanup(pipe.close)
         self.assertTrue(self.greet(pipe, raw.CALLS, raw.CLIENT, "alice"))

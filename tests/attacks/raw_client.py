@@ -6,6 +6,7 @@ import hmac
 import os
 import socket
 import struct
+import subprocess
 
 VERSION = 8
 MAGIC = b"CELLHS01"
@@ -64,6 +65,38 @@ def proof(greeting, challenge, purpose, role, name):
 
 def is_welcome(answer):
     return len(answer) == WELCOME_BYTES and struct.unpack_from("<8sI", answer) == (MAGIC, 1)
+
+
+class Pipe:
+    """A connection through `openssl s_client`."""
+
+    def __init__(self, address, *flags):
+        self.process = subprocess.Popen(
+            ["openssl", "s_client", "-connect", address, "-quiet", "-nocommands", "-tls1_3", *flags],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+
+    def send(self, data):
+        try:
+            self.process.stdin.write(data)
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass
+
+    def receive(self, count):
+        """Returns `count` bytes, or fewer if the server closes."""
+        data = b""
+        while len(data) < count:
+            part = os.read(self.process.stdout.fileno(), count - len(data))
+            if not part:
+                break
+            data += part
+        return data
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
 
 
 class RawClient:

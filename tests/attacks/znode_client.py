@@ -3,7 +3,7 @@
 import socket
 import struct
 
-_CREATE, _DELETE, _GET, _SET, _CLOSE = 1, 2, 4, 5, -11
+_CREATE, _DELETE, _GET, _SET, _AUTH, _CLOSE = 1, 2, 4, 5, 100, -11
 _ALL_RIGHTS = 31
 EPHEMERAL = 1
 
@@ -18,6 +18,11 @@ class ZnodeClient:
         self._socket = socket.create_connection((host, int(port)), timeout=30)
         self._number = 0
         self._send(struct.pack(">iqiq", 0, 0, 3_600_000, 0) + _buffer(bytes(16)) + b"\0")
+        self._receive()
+
+    def authenticate(self, digest):
+        """Says that we have these credentials, USER:PASSWORD. ZooKeeper takes any; they count when an ACL names them."""
+        self._send(struct.pack(">iii", -4, _AUTH, 0) + _text("digest") + _text(digest))
         self._receive()
 
     def close(self):

@@ -201,10 +201,13 @@ Task<absl::StatusOr<bool>> FetchBytes(Session* session, WorkerConnection* worker
     const Pointer at(from.region(), from.offset() + done);
     const std::string fetch = MakeFetchRequest(at, static_cast<uint32_t>(piece), copy);
     const OutgoingCall call{.head = fetch, .reply_bytes_max = kMessageBytesMax, .deadline_ns = deadline_ns};
+    if (copy == 0 && session->connections()->reads_denied()) co_return false;
     const absl::StatusOr<ConstBytes> answer = co_await session->connections()->Call(worker, call);
     if (!answer.ok()) co_return answer.status();
     const absl::StatusOr<ConstBytes> bytes = ParseBytesReply(*answer, MessageKind::kFetch);
+    if (copy == 0) session->connections()->NoteRead(bytes.status());
     if (absl::IsOutOfRange(bytes.status())) co_return false;
+    if (copy == 0 && absl::IsPermissionDenied(bytes.status())) co_return false;
     if (!bytes.ok()) co_return bytes.status();
     if (bytes->size() != piece) co_return absl::DataLossError("a fetch returned a wrong number of bytes");
     std::memcpy(to.data() + done, bytes->data(), piece);

@@ -28,14 +28,20 @@ absl::Status CheckKey(std::string_view key, size_t key_bytes_max, std::string_vi
 absl::Status CheckValue(std::string_view key, std::string_view value);
 // Converts the status of a failed read: a read changes nothing, so a lost connection is plain Unavailable.
 absl::Status ReadOutcome(absl::Status status);
-// Returns true if a read was interfered with by writers too often. The operation then calls the worker.
+// Returns true if a read was interfered with by writers too often.
 inline bool KeptChanging(const absl::Status& status) { return status.code() == absl::StatusCode::kAborted; }
+// Returns whether an operation whose reads have failed calls the worker instead: they were interfered with too often, or
+// this client may not read memory, and its user did not insist on it.
+inline bool AsksServer(const absl::Status& status, const CallContext& context) {
+  return KeptChanging(status) || (absl::IsPermissionDenied(status) && context.path == Path::kHybrid);
+}
 // Returns true if the worker could not be reached or does not hold the region any more, so that the region table may
 // name another one.
 bool MayHaveMoved(const absl::Status& status);
 
 // Fetches the bytes of an extent from `from` on, in pieces. If `copy` is not 0, fetches those of the copy with that
-// number instead. Returns false if they are not there any more: the region has moved, or the copy is gone.
+// number instead. Returns false if they are not there any more (the region has moved, or the copy is gone), and if this
+// client may not read memory: it has to get the pair as a copy.
 Task<absl::StatusOr<bool>> FetchBytes(Session* session, WorkerConnection* worker, Pointer from, uint16_t copy,
                                       MutableBytes to, int64_t deadline_ns);
 

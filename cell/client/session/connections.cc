@@ -107,6 +107,7 @@ absl::Status Connections::ReadOp::await_resume() {
   if (connections_->loop_->closed()) return ClientLoop::Closed();
   absl::Status status = ReadAwaiter::await_resume();
   connections_->Note(worker_, status);
+  connections_->NoteRead(status);
   connections_->MeterWork(selector_, CpuMeter::Work::kRead);
   if (is_round_ && status.ok()) selector_->ObserveRead(connections_->loop_->now_ns() - asked_ns_);
   return status;

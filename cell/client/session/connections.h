@@ -165,6 +165,16 @@ class Connections {
     return ReadOp(this, worker, parts, deadline_ns, selector, /*is_round=*/false);
   }
 
+  // Returns whether servers let this client read no memory, as far as is known: one has said so a moment ago. The
+  // hybrid path uses servers alone then.
+  bool reads_denied() const { return loop_->now_ns() < denied_until_ns_; }
+  // Takes note of the outcome of a read, or of a call that stands for one.
+  void NoteRead(const absl::Status& status) {
+    if (!absl::IsPermissionDenied(status)) return;
+    ++metrics_->reads_denied;
+    denied_until_ns_ = loop_->now_ns() + kDeniedNs;
+  }
+
   // Sends a request. The reply's bytes are valid until the awaiting coroutine suspends again.
   class CallOp : public CallAwaiter {
    public:
@@ -207,8 +217,12 @@ class Connections {
     if (CpuMeter* cpu = loop_->cpu(); cpu->sampled()) cpu->Begin(selector, work, loop_->WorkNs());
   }
 
+  // After this the next read finds out whether it has been allowed since.
+  static constexpr int64_t kDeniedNs = 5'000'000'000;
+
   ClientLoop* const loop_;
   ClientMetrics* const metrics_;
+  int64_t denied_until_ns_ = INT64_MIN;
   const int64_t reconnect_ns_;
   const uint64_t seed_;
   const SelectorOptions selector_;

@@ -47,7 +47,9 @@ bool Session::TellsUse(const CallContext& context) {
 
 Path Session::ChoosePath(Selector* selector, const CallContext& context) {
   Path path = context.path;
-  if (path == Path::kHybrid) {
+  if (path == Path::kHybrid && connections_.reads_denied()) {
+    path = Path::kServer;
+  } else if (path == Path::kHybrid) {
     const Selector::Choice choice =
         selector->Choose(context.started_ns, {in_flight_, loop_.cpu()->busy(), loop_.cpu()->turn_ns()});
     path = choice == Selector::Choice::kServer ? Path::kServer : Path::kClient;

@@ -95,7 +95,7 @@ class Scan::Cursor : public DetachedTask {
         leaves_.Forget();
         from_here_ = false;
       }
-      if (KeptChanging(status)) {
+      if (AsksServer(status, context)) {
         context.path = Path::kServer;
         status = absl::OkStatus();
       } else if (MayHaveMoved(status)) {

@@ -45,7 +45,7 @@ Task<Attempt<Value>> GetByReads(Session* session, KeyRouter* router, std::string
   std::optional<LeafPair> pair;
   for (int attempt = 0; attempt < kReadAttemptsMax; ++attempt) {
     const absl::StatusOr<bool> here = co_await Search(session, router, key, context, &walked, &pair);
-    if (KeptChanging(here.status())) break;
+    if (AsksServer(here.status(), context)) break;
     if (!here.ok()) co_return here.status();
     if (!*here && Mutated(Mutant::kStaleCacheTrusted)) co_return Value();
     if (!*here) co_return std::nullopt;
@@ -85,6 +85,8 @@ Task<Attempt<Value>> GetByReads(Session* session, KeyRouter* router, std::string
     } else if (MayHaveMoved(status)) {
       (void)router->Restart();
       co_return std::nullopt;
+    } else if (AsksServer(status, context)) {
+      break;
     } else if (status.code() != absl::StatusCode::kOutOfRange) {
       co_return status;
     }
@@ -92,14 +94,15 @@ Task<Attempt<Value>> GetByReads(Session* session, KeyRouter* router, std::string
                                            // position.
     if (session->now_ns() >= context.deadline_ns) co_return absl::DeadlineExceededError("the get took too long");
   }
-  // Its server can read it between two writes if it is written as fast as it is read, and knows whether it has expired.
+  // Its server can read it between two writes if it is written as fast as it is read, knows whether it has expired, and
+  // whether this client may have it.
   co_return co_await GetByCall(session, router, key, context);
 }
 
 Task<Attempt<bool>> ContainsByReads(Session* session, KeyRouter* router, std::string_view key, CallContext context) {
   WalkedLeaf walked(session->tree()->pool());
   const absl::StatusOr<bool> here = co_await Search(session, router, key, context, &walked);
-  if (KeptChanging(here.status())) co_return co_await ContainsByCall(session, router, key, context);
+  if (AsksServer(here.status(), context)) co_return co_await ContainsByCall(session, router, key, context);
   if (!here.ok()) co_return here.status();
   if (!*here) co_return std::nullopt;
   if (!session->view()->Leased(router->holder())) {
@@ -123,7 +126,7 @@ Task<Attempt<bool>> WriteHereByPath(Session* session, KeyRouter* router, std::st
   if (session->ChoosePath(router->selector(), context) == Path::kClient) {
     WalkedLeaf walked(session->tree()->pool());
     const absl::StatusOr<bool> here = co_await Search(session, router, key, context, &walked);
-    if (!here.ok() && !KeptChanging(here.status())) co_return ReadOutcome(here.status());
+    if (!here.ok() && !AsksServer(here.status(), context)) co_return ReadOutcome(here.status());
     if (here.ok() && !*here) co_return std::nullopt;
     if (here.ok()) hint = walked.leaf.self();  // Otherwise the server finds it.
   }

@@ -31,6 +31,17 @@ TEST_F(DigestFile, HasOneLine) {
   }
 }
 
+TEST_F(DigestFile, ReadersHaveOneOfTheirOwn) {
+  const std::string reader = ReaderOf("cell:password");
+  EXPECT_EQ(reader.find("cell-reader:"), 0u);
+  EXPECT_EQ(reader.size(), std::string("cell-reader:").size() + 64);
+  EXPECT_EQ(reader, ReaderOf("cell:password"));
+  EXPECT_NE(reader, ReaderOf("cell:Password"));
+  EXPECT_EQ(reader.find("password"), std::string::npos);
+  // As ZooKeeper's DigestAuthenticationProvider computes it.
+  EXPECT_EQ(AclIdOf("super:test"), "super:D/InIHSb7yEEbrWz8b9l71RjZJU=");
+}
+
 TEST_F(DigestFile, IsRefusedIfOthersCanReadIt) {
   for (const mode_t mode : {0640, 0604}) {
     Write("cell:secret", mode);

@@ -7,6 +7,7 @@
 #include <future>
 #include <utility>
 
+#include "cell/cluster/zookeeper/digest_file.h"
 #include "fmt/format.h"
 
 namespace cell {
@@ -20,7 +21,10 @@ constexpr int64_t kRetryPauseNs = 10'000'000;
 }  // namespace
 
 ZooKeeperConnection::ZooKeeperConnection(const ZooKeeperOptions& options, std::function<void()> on_change)
-    : options_(options), on_change_(std::move(on_change)) {
+    : options_(options), reader_(AclIdOf(ReaderOf(options.digest))), on_change_(std::move(on_change)) {
+  static char digest[] = "digest";  // The C client wants to be able to change it.
+  acls_ = {ACL{ZOO_PERM_ALL, ZOO_AUTH_IDS}, ACL{ZOO_PERM_READ, {digest, reader_.data()}}};
+  acl_vector_ = {static_cast<int32_t>(acls_.size()), acls_.data()};
   zoo_set_debug_level(static_cast<ZooLogLevel>(0));  // We log lost connections ourselves.
 }
 

@@ -9,6 +9,7 @@
 
 #include <zookeeper/zookeeper.h>
 
+#include <array>
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
@@ -70,7 +71,8 @@ class ZooKeeperConnection {
 
  private:
   static int Size(const std::string& text) { return static_cast<int>(text.size()); }
-  const ACL_vector* acl() const { return options_.digest.empty() ? &ZOO_OPEN_ACL_UNSAFE : &ZOO_CREATOR_ALL_ACL; }
+  // Returns who may do what with znodes that we make: we everything, and readers (digest_file.h) read.
+  const ACL_vector* acl() const { return options_.digest.empty() ? &ZOO_OPEN_ACL_UNSAFE : &acl_vector_; }
   static void Watch(zhandle_t*, int type, int state, const char*, void* context);
   // Waits until the session is connected, and knows our credentials, or has failed, Stop, or `until_ns`. Returns its
   // state.
@@ -79,6 +81,11 @@ class ZooKeeperConnection {
   bool AwaitRetry(int64_t until_ns);
 
   const ZooKeeperOptions options_;
+  // The ACL that acl() returns, and what it refers to.
+  std::string reader_;
+  std::array<ACL, 2> acls_{};
+  ACL_vector acl_vector_{};
+
   const std::function<void()> on_change_;
   zhandle_t* handle_ = nullptr;
   bool expired_ = false;

@@ -32,4 +32,9 @@ absl::Status ClientConnection::NotHeld(uint32_t region) const {
   return absl::OutOfRangeError(fmt::format("region {} is not held by the server at {}", region, address_));
 }
 
+absl::Status ClientConnection::MayNotRead() const {
+  return absl::PermissionDeniedError(fmt::format(
+      "the server at {} lets this client read no memory: that takes a grant of scan for everything", address_));
+}
+
 }  // namespace cell

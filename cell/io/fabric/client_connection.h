@@ -81,6 +81,8 @@ class ClientConnection {
   absl::Status LateRead() const;
   absl::Status Outside(const ReadPart& part) const;
   absl::Status NotHeld(uint32_t region) const;
+  // The server lets this client read no regions.
+  absl::Status MayNotRead() const;
 
  private:
   enum class State { kConnecting, kUp, kBroken };

@@ -14,6 +14,8 @@
 //      unspecified order. Readers verify them.
 //   3. A read outside a region that the peer holds fails with OutOfRange and reads nothing. A read of a region that the
 //      peer held before may also return the bytes that are there now.
+//      A read fails with PermissionDenied, and reads nothing, if the peer lets this endpoint read no regions
+//      (SetReaders).
 //   4. When the peer is gone, reads and calls fail with Unavailable. But a call that was sent before ends with Unknown,
 //      because the peer may have served it.
 //   5. A read or a call that is past its deadline ends with DeadlineExceeded. Bytes that come later are dropped: the
@@ -32,6 +34,7 @@
 #include "cell/base/bytes.h"
 #include "cell/base/check.h"
 #include "cell/base/clock.h"
+#include "cell/io/memory/readers.h"
 #include "cell/layout/identity.h"
 #include "cell/layout/limits.h"
 #include "cell/layout/pointer.h"
@@ -118,6 +121,10 @@ class Fabric : public Clock {
   virtual absl::StatusOr<bool> PrepareRegion(uint64_t bytes, uint64_t slice) = 0;
   // Returns how many regions' memory is ready, from dropped regions and prepared ones.
   virtual size_t free_regions() const = 0;
+  // Sets which peers may read regions from now on; at first everybody may. Peers that have access and lose it are
+  // disconnected, except where each read is checked (tcp, sim). A process that has mapped regions by shm and does not
+  // unmap them sees their memory until this process ends. Not called while calls are served.
+  virtual void SetReaders(Readers readers) = 0;
   // Serves calls at `address` until the fabric is destroyed. Returns AlreadyExists if the address is in use.
   virtual absl::Status Listen(const std::string& address, Service* service) = 0;
   // Returns memory of call.reply_bytes_max bytes for the reply to `call`. There is only one such memory, so EndReply

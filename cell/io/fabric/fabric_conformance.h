@@ -226,6 +226,42 @@ TEST_P(FabricConformance, RefusesReadsOutsideTheRegions) {
   EXPECT_EQ(code(Pointer(7, kRegionBytes - 64), 64), absl::StatusCode::kOk);
 }
 
+TEST_P(FabricConformance, OnlyReadersRead) {
+  if (!harness_->ClientsAreClients()) GTEST_SKIP() << "the certificate of these clients is a server's";
+  const auto set_readers = [this](Readers readers) {
+    harness_->Stop(server_.get());
+    server_->SetReaders(std::move(readers));
+    harness_->Run(server_.get());
+  };
+  std::byte to[8];
+  set_readers({false, {"another"}});
+  EXPECT_TRUE(absl::IsPermissionDenied(Read(Pointer(7, 8), to, 8)));
+  Waiter called;
+  client_->Call(connection_, AsBytes("call"), {}, kReplyBytesMin, Soon(), &called);
+  EXPECT_TRUE(called.Await(client_.get()).ok());  // The connection goes on.
+  set_readers({false, {"another", client_->self().name}});
+  ASSERT_TRUE(Read(Pointer(7, 8), to, 8).ok());
+  EXPECT_EQ(Load<uint64_t>(to), 24u);
+  // Who loses access may lose its connection, and reads nothing over the next one.
+  set_readers({false, {}});
+  absl::Status lost = Read(Pointer(7, 8), to, 8);
+  while (lost.ok()) lost = Read(Pointer(7, 8), to, 8);  // Until it hears that it has lost its connection.
+  if (absl::IsUnavailable(lost)) {
+    client_->Disconnect(connection_);
+    connection_ = *ConnectTo(client_.get(), harness_->Address(0));
+    lost = Read(Pointer(7, 8), to, 8);
+  }
+  EXPECT_TRUE(absl::IsPermissionDenied(lost)) << lost;
+  // Operators and servers always may.
+  const auto peer = harness_->NewEndpoint();
+  peer->SetSelf({Role::kServer, "server-1"});
+  const ConnectionId connection = *ConnectTo(peer.get(), harness_->Address(0));
+  Waiter read;
+  const ReadPart part{Pointer(7, 8), to, 8};
+  peer->Read(connection, {&part, 1}, Soon(), &read);
+  EXPECT_TRUE(read.Await(peer.get()).ok());
+}
+
 TEST_P(FabricConformance, AnswersCallsOfEverySize) {
   for (size_t bytes : {size_t{0}, size_t{1}, size_t{63}, size_t{4096}, kMessageBytesMax}) {
     const std::string head(bytes / 2, 'a');

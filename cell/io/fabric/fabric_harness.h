@@ -23,6 +23,8 @@ class FabricHarness {
   virtual std::string Missing() { return {}; }
   virtual std::unique_ptr<Fabric> NewEndpoint() = 0;
   virtual std::string Address(int n) = 0;
+  // Returns whether the server takes its endpoints for the clients that they say they are.
+  virtual bool ClientsAreClients() { return true; }
   // Returns whether the fabric uses memory and descriptors of this process.
   virtual bool Real() { return true; }
   // Makes `server` poll by itself until Stop. The test must not use it meanwhile.

@@ -38,6 +38,7 @@ class PollingFabric : public Fabric {
   void PublishRegion(uint32_t region) override { pool_->Publish(region); }
   void DropRegion(uint32_t region) override { pool_->Drop(region); }
   absl::StatusOr<bool> PrepareRegion(uint64_t bytes, uint64_t slice) override { return pool_->Prepare(bytes, slice); }
+  void SetReaders(Readers readers) override { pool_->SetReaders(std::move(readers)); }
   size_t free_regions() const override { return pool_->free_regions(); }
   const std::shared_ptr<RegionPool>& pool() const { return pool_; }
 

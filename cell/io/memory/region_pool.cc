@@ -116,4 +116,16 @@ std::optional<RegionPool::Found> RegionPool::Find(uint32_t region) const {
   return std::nullopt;
 }
 
+void RegionPool::SetReaders(Readers readers) {
+  const std::lock_guard lock(mutex_);
+  everybody_reads_ = readers.everybody;
+  readers_ = std::move(readers);
+}
+
+bool RegionPool::MayRead(const Identity& peer) const {
+  if (everybody_reads_) return true;
+  const std::lock_guard lock(mutex_);
+  return readers_.Has(peer);
+}
+
 }  // namespace cell

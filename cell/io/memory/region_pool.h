@@ -1,10 +1,11 @@
 // RegionPool holds the memory of a process's regions, to which fabrics give peers access. Several fabrics may share
 // one.
 //
-// Thread-safety: the server's thread creates, prepares and drops; any thread may call Find. Memory stays mapped while
+// Thread-safety: the server's thread creates, prepares and drops; any thread may call Find and MayRead. Memory stays mapped while
 // the pool lives, so that the result of Find can be read whatever happens to the region.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -14,7 +15,9 @@
 #include "absl/status/statusor.h"
 #include "cell/base/clock.h"
 #include "cell/io/exec/system_clock.h"
+#include "cell/io/memory/readers.h"
 #include "cell/io/memory/shm_memory.h"
+#include "cell/layout/identity.h"
 #include "cell/region/region_memory.h"
 
 namespace cell {
@@ -42,6 +45,10 @@ class RegionPool {
   };
   // Returns a region's memory, or nullopt if it is staged or not in the pool.
   std::optional<Found> Find(uint32_t region) const;
+
+  // Sets who may be given access to regions. At first everybody may.
+  void SetReaders(Readers readers);
+  bool MayRead(const Identity& peer) const;
 
   // Sets a function that is called with new memory before a region is made in it, and at once with all existing memory.
   // An error refuses the memory. For fabrics that must register memory.
@@ -71,9 +78,11 @@ class RegionPool {
 
   const bool use_huge_pages_;
   const Clock* const clock_;
-  mutable std::mutex mutex_;  // Guards regions_ and dropped_.
+  mutable std::mutex mutex_;  // Guards regions_, dropped_ and readers_.
   std::vector<std::unique_ptr<Region>> regions_;
   std::vector<std::unique_ptr<Region>> dropped_;  // Their memory is free.
+  Readers readers_;
+  std::atomic<bool> everybody_reads_ = true;  // readers_.everybody, without the lock.
   OnMemory on_memory_;
   std::unique_ptr<Region> preparing_;  // Becomes free once all its pages are there.
   uint64_t prepared_bytes_ = 0;        // The part of `preparing_` whose pages are there.

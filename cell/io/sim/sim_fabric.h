@@ -32,6 +32,7 @@ class SimFabric : public Fabric {
   void DropRegion(uint32_t region) override;
   absl::StatusOr<bool> PrepareRegion(uint64_t bytes, uint64_t slice) override;
   size_t free_regions() const override { return dropped_.size(); }
+  void SetReaders(Readers readers) override { readers_ = std::move(readers); }
   absl::Status Listen(const std::string& address, Service* service) override;
   MutableBytes BeginReply(const IncomingCall& call) override;
   void EndReply(const IncomingCall& call, size_t bytes) override;
@@ -164,6 +165,7 @@ class SimFabric : public Fabric {
 
   std::string address_;
   Service* service_ = nullptr;
+  Readers readers_;
   bool paused_ = false;
   bool crashed_ = false;
   bool serve_scheduled_ = false;

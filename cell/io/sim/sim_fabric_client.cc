@@ -110,6 +110,9 @@ void SimFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, int64_t 
   if (NotHandedOver(connections_[id], parts)) {
     return ReadWhenHandedOver(id, {parts.begin(), parts.end()}, deadline_ns, completion);
   }
+  if (!server->readers_.Has(server->peers_[connections_[id].peer].identity)) {
+    return Tell(completion, absl::PermissionDeniedError("the server lets this client read no memory"));
+  }
   SimNetwork::Transfer transfer{this, server->host_, id, 0, {}, 0, 0};
   uint64_t bytes = 0;
   for (const ReadPart& part : parts) {

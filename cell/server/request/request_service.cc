@@ -19,6 +19,7 @@ RequestService::RequestService(const WorkerContext& context, ServedRegions* serv
     : migrations_(handlers.migrations),
       regions_(context.regions),
       served_(served),
+      permissions_(context.fabric, context.membership),
       replies_(context.fabric, context.regions->shape().node_bytes),
       large_values_(context.fabric, served, held, options.name, options.uploads),
       evictor_(context, options.evictor),
@@ -104,6 +105,7 @@ void RequestService::Parse(const IncomingCall& call, BatchedRequest* request) {
   }
   if (!IsLookup(header->kind) && !IsWrite(header->kind)) return;
   request->status = ParseKeyedRequest(header->kind, call.request, &request->keyed);
+  if (request->status.ok()) request->status = permissions_.CheckKeyed(call, request->keyed);
   if (request->status.ok()) request->target = served_->Find(request->keyed.root, request->keyed.key);
 }
 
@@ -125,13 +127,13 @@ absl::StatusOr<size_t> RequestService::ServeInPlace(MessageKind kind, const Inco
   const std::string_view text = AsText(call.request.subspan(sizeof(MessageHeader)));
   switch (kind) {
     case MessageKind::kScan:
-      return Scan(call.request, to);
+      return Scan(call, to);
     case MessageKind::kCount:
-      return CountRange(call.request, to);
+      return CountRange(call, to);
     case MessageKind::kFetch:
-      return large_values_.Fetch(call, to);
+      return Fetch(call, to);
     case MessageKind::kUpload:
-      return large_values_.Upload(call, to);
+      return Upload(call, to);
     case MessageKind::kStatus:
       return reports_.Status(text, to);
     case MessageKind::kReport:
@@ -153,6 +155,7 @@ absl::StatusOr<size_t> RequestService::ServeInPlace(MessageKind kind, const Inco
 }
 
 void RequestService::Disconnected(ConnectionId peer) {
+  permissions_.Disconnected(peer);
   if (migrations_ != nullptr) migrations_->Disconnected(peer);
   writes_.Disconnected(peer);
   large_values_.Disconnected(peer);
@@ -161,12 +164,14 @@ void RequestService::Disconnected(ConnectionId peer) {
   long_requests_.Disconnected(peer);
 }
 
-absl::StatusOr<size_t> RequestService::Scan(ConstBytes message, MutableBytes to) {
-  ASSIGN_OR_RETURN(const Parsed<ScanRequest> request, ParseScanRequest(message));
+absl::StatusOr<size_t> RequestService::Scan(const IncomingCall& call, MutableBytes to) {
+  ASSIGN_OR_RETURN(const Parsed<ScanRequest> request, ParseScanRequest(call.request));
+  const KeySpan* seen;
+  RETURN_IF_ERROR(permissions_.CheckScan(call, request.fixed.root, request.key, &seen));
   const Target target = served_->Find(request.fixed.root, request.key);
   if (target.store == nullptr) return WriteRoute(to, target, request.key);
   if (target.region->tree == nullptr) return NoMeganode(*target.region);
-  return ServeScan(*target.region->tree, request, to);
+  return ServeScan(*target.region->tree, request, seen, to);
 }
 
 size_t RequestService::Time(MutableBytes to) const {
@@ -176,8 +181,21 @@ size_t RequestService::Time(MutableBytes to) const {
   return sizeof(reply);
 }
 
-absl::StatusOr<size_t> RequestService::CountRange(ConstBytes message, MutableBytes to) {
-  ASSIGN_OR_RETURN(const Parsed<RangeRequest> request, ParseRangeRequest(message));
+absl::StatusOr<size_t> RequestService::Fetch(const IncomingCall& call, MutableBytes to) {
+  ASSIGN_OR_RETURN(const FetchRequest request, ParseFetchRequest(call.request));
+  // A copy was made for this peer, when its get was allowed. An extent is memory, and may have any pair by now.
+  if (request.copy == 0) RETURN_IF_ERROR(permissions_.CheckMemory(call));
+  return large_values_.Fetch(call, to);
+}
+
+absl::StatusOr<size_t> RequestService::Upload(const IncomingCall& call, MutableBytes to) {
+  RETURN_IF_ERROR(permissions_.CheckUpload(call));
+  return large_values_.Upload(call, to);
+}
+
+absl::StatusOr<size_t> RequestService::CountRange(const IncomingCall& call, MutableBytes to) {
+  ASSIGN_OR_RETURN(const Parsed<RangeRequest> request, ParseRangeRequest(call.request));
+  RETURN_IF_ERROR(permissions_.CheckCount(call, request.fixed.root, request.key, request.value));
   const Target target = served_->Find(request.fixed.root, request.key);
   if (target.store == nullptr) return WriteRoute(to, target, request.key);
   if (target.region->tree == nullptr) return NoMeganode(*target.region);
@@ -188,6 +206,7 @@ void RequestService::AddTo(nlohmann::json* status) const {
   (*status)["batches"] = batches_;
   (*status)["refused"] = replies_.refused();
   (*status)["not_allowed"] = not_allowed_;
+  (*status)["not_granted"] = permissions_.refused();
   (*status)["cleared"] = writes_.cleared();
   (*status)["expired"] = writes_.expired();
   (*status)["evicted"] = writes_.evicted();

@@ -1,5 +1,5 @@
 // RequestService serves the calls that a worker's fabric delivers. It refuses what the peer's role may not send
-// (cell/layout/roles.h), parses each request once and passes it on:
+// (cell/layout/roles.h), and what its grants do not allow (Permissions). It parses each request once and passes it on:
 // lookups to Lookups, writes to WritePipeline, uploads and fetches to LargeValues, requests about the worker
 // to WorkerReports, steps of migrations to a MigrationHandler.
 //
@@ -22,6 +22,7 @@
 #include "cell/server/request/long_requests.h"
 #include "cell/server/request/lookups.h"
 #include "cell/server/request/migration_handler.h"
+#include "cell/server/request/permissions.h"
 #include "cell/server/request/region_checks.h"
 #include "cell/server/request/replies.h"
 #include "cell/server/request/served_regions.h"
@@ -59,11 +60,14 @@ class RequestService : public Service {
   void Disconnected(ConnectionId peer) override;
   // Drops what nobody needs any more: uploads, copies, and pairs that have expired. Compacts extents.
   void Step() {
+    permissions_.Step();
     large_values_.Step();
     sweeper_.Step();
     compactor_.Step();
   }
 
+  // Applies the grants of the region table as they are now. Step does, too.
+  void FollowGrants() { permissions_.Step(); }
   // Serves requests that wait because they may take long, and checks regions, both for a bounded time. Called once in
   // each turn of the worker. Returns how much was done. Nobody may be composing a reply.
   size_t ServeWaiting();
@@ -89,8 +93,10 @@ class RequestService : public Service {
   void ServeAlone(const IncomingCall& call);
   // These write a reply to `to` and return its size.
   absl::StatusOr<size_t> ServeInPlace(MessageKind kind, const IncomingCall& call, MutableBytes to);
-  absl::StatusOr<size_t> Scan(ConstBytes request, MutableBytes to);
-  absl::StatusOr<size_t> CountRange(ConstBytes request, MutableBytes to);
+  absl::StatusOr<size_t> Scan(const IncomingCall& call, MutableBytes to);
+  absl::StatusOr<size_t> CountRange(const IncomingCall& call, MutableBytes to);
+  absl::StatusOr<size_t> Fetch(const IncomingCall& call, MutableBytes to);
+  absl::StatusOr<size_t> Upload(const IncomingCall& call, MutableBytes to);
   size_t Time(MutableBytes to) const;
   // Adds what requests have come, and what waits, to the worker's status.
   void AddTo(nlohmann::json* status) const;
@@ -98,6 +104,7 @@ class RequestService : public Service {
   MigrationHandler* const migrations_;
   const Regions* const regions_;
   ServedRegions* const served_;
+  Permissions permissions_;
   Replies replies_;
   LargeValues large_values_;
   Evictor evictor_;

@@ -26,11 +26,23 @@ void PrefetchForScan(const Meganode& tree, const NodeView& leaf, int first, bool
   }
 }
 
+// Returns the end of what a scan to `end` may see, in its direction, unless the scan ends before.
+std::optional<std::string> BorderOf(const KeySpan* seen, bool down, const std::optional<std::string>& end) {
+  if (seen == nullptr) return std::nullopt;
+  if (down) {
+    if (seen->from.empty() || (end.has_value() && *end >= seen->from)) return std::nullopt;
+    return seen->from;
+  }
+  if (!seen->to.has_value() || (end.has_value() && *end <= *seen->to)) return std::nullopt;
+  return seen->to;
+}
+
 // Composes the reply: its entries, and then the key where the next scan starts, for which room is reserved.
 class ScanWriter {
  public:
-  ScanWriter(MutableBytes to, size_t room, uint32_t limit, bool keys_only)
-      : to_(to), room_(room), limit_(limit), keys_only_(keys_only) {}
+  // `behind`: where the scan continues when it has come to the end of what it may see.
+  ScanWriter(MutableBytes to, size_t room, uint32_t limit, bool keys_only, std::optional<std::string> behind)
+      : to_(to), room_(room), limit_(limit), keys_only_(keys_only), behind_(std::move(behind)) {}
 
   bool full() const { return reply_.count == limit_; }
   bool empty() const { return reply_.count == 0; }
@@ -62,6 +74,7 @@ class ScanWriter {
   }
   // Ends the reply of a scan that has reached its end.
   size_t Done() {
+    if (behind_.has_value()) return GoOn(*behind_, {});
     reply_.done = 1;
     return End();
   }
@@ -89,6 +102,7 @@ class ScanWriter {
   const size_t room_;
   const uint32_t limit_;
   const bool keys_only_;
+  const std::optional<std::string> behind_;
   ScanReply reply_ = ReplyOf<ScanReply>(MessageKind::kScan);
   size_t at_ = sizeof(ScanReply);
 };
@@ -128,17 +142,24 @@ absl::StatusOr<size_t> AddEntries(const Meganode& tree, bool keys_only, ScanPosi
 
 }  // namespace
 
-absl::StatusOr<size_t> ServeScan(const Meganode& tree, const Parsed<ScanRequest>& request, MutableBytes to) {
+absl::StatusOr<size_t> ServeScan(const Meganode& tree, const Parsed<ScanRequest>& request, const KeySpan* seen,
+                                 MutableBytes to) {
   const ScanRequest& fixed = request.fixed;
   const bool keys_only = fixed.keys_only != 0;
-  ScanPosition position(fixed.down != 0, std::string(request.key),
-                        fixed.has_to != 0 ? std::optional<std::string>(request.value) : std::nullopt,
-                        tree.key_bytes_max());
+  const bool down = fixed.down != 0;
+  std::optional<std::string> end;
+  if (fixed.has_to != 0) end = request.value;
+  const std::optional<std::string> border = BorderOf(seen, down, end);
+  if (border.has_value()) end = border;
+  ScanPosition position(down, std::string(request.key), end, tree.key_bytes_max());
   const size_t room = std::min<size_t>(to.size(), fixed.reply_bytes_max);
   if (room < sizeof(ScanReply) + 2 * tree.key_bytes_max() + sizeof(ScanEntry) + sizeof(Expiry) + sizeof(ScanExtent)) {
     return absl::InvalidArgumentError("a scan request must leave room for at least one entry");
   }
-  ScanWriter writer(to, room - tree.key_bytes_max(), fixed.limit, keys_only);
+  std::optional<std::string> behind = border;
+  if (border.has_value() && down) behind = GreatestBelow(*border, tree.key_bytes_max());
+  if (behind.has_value() && behind->empty()) behind.reset();  // There are no such keys.
+  ScanWriter writer(to, room - tree.key_bytes_max(), fixed.limit, keys_only, std::move(behind));
   absl::StatusOr<size_t> bytes = AddEntries(tree, keys_only, &position, &writer);
   // The reply has the entries before the damage. The next call begins at the damage and returns the error.
   if (absl::IsDataLoss(bytes.status()) && !writer.empty()) return writer.GoOn(position.at(), {});

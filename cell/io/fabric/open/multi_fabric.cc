@@ -101,6 +101,10 @@ void MultiFabric::SetSelf(Identity self) {
   PollingFabric::SetSelf(std::move(self));
 }
 
+void MultiFabric::SetReaders(Readers readers) {
+  for (const auto& part : parts_) part->fabric->SetReaders(readers);
+}
+
 MultiFabric::Part* MultiFabric::PartOf(FabricKind kind) {
   const auto it = std::find_if(parts_.begin(), parts_.end(), [kind](const auto& part) { return part->kind == kind; });
   return it == parts_.end() ? nullptr : it->get();

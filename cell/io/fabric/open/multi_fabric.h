@@ -28,6 +28,7 @@ class MultiFabric : public PollingFabric {
   // Adds a fabric. REQUIRES: no other function was called before, and the fabric's regions are those of the pool.
   void Add(FabricKind kind, std::unique_ptr<PollingFabric> fabric);
   void SetSelf(Identity self) override;
+  void SetReaders(Readers readers) override;
 
   // Listens at every address of `addresses`. After an error this endpoint must not be used.
   absl::Status Listen(const std::string& addresses, Service* service) override;

@@ -59,8 +59,9 @@ struct AskRegion {
 struct RegionPacket {
   uint64_t magic;
   uint64_t region;
-  uint64_t bytes;
+  uint64_t bytes;  // If no memory comes with it: 0 if the region is not held, or kMayNotRead.
 };
+inline constexpr uint64_t kMayNotRead = UINT64_MAX;
 
 inline constexpr uint64_t kListenerTag = 0;
 inline constexpr uint64_t kPeerTag = uint64_t{1} << 32;
@@ -84,6 +85,7 @@ inline constexpr int kPacketsAtOnce = 16;
 struct ShmFabric::Peer {
   PeerSocket socket;
   Identity identity;     // Valid once it is welcome.
+  bool has_region = false;  // It was given access to a region.
   bool welcome = false;  // The handshake is done.
   int64_t accepted_ns = 0;
   bool broken = false;

@@ -52,6 +52,7 @@ class ShmFabric : public PollingFabric {
   explicit ShmFabric(ShmFabricOptions options = {}, std::shared_ptr<RegionPool> pool = nullptr);
   ~ShmFabric() override;
 
+  void SetReaders(Readers readers) override;
   absl::Status Listen(const std::string& address, Service* service) override;
   MutableBytes BeginReply(const IncomingCall& call) override;
   void EndReply(const IncomingCall& call, size_t bytes) override;

@@ -96,6 +96,7 @@ void ShmFabric::MapRegion(Connection* connection, Packet packet) {
     return Break(connection, "the server sent a region that was not requested");
   }
   std::optional<Connection::Mapped> mapped;
+  const bool denied = !packet.memory.valid() && answer.bytes == kMayNotRead;
   if (packet.memory.valid()) {
     absl::StatusOr<ShmMemory> shm =
         ShmMemory::Map(std::move(packet.memory), answer.bytes, ShmMemory::Sharing::kReadOnly);
@@ -103,7 +104,9 @@ void ShmFabric::MapRegion(Connection* connection, Packet packet) {
     mapped = {answer.bytes, *std::move(shm)};
   }
   using WaitingRead = Connection::Regions::WaitingRead;
-  const auto refuse = [&](const WaitingRead& read) { TellLater(read.completion, connection->NotHeld(region)); };
+  const auto refuse = [&](const WaitingRead& read) {
+    TellLater(read.completion, denied ? connection->MayNotRead() : connection->NotHeld(region));
+  };
   const auto start = [&](const WaitingRead& read) {
     // A read that was started before may have broken the connection, by asking for another region.
     if (connection->broken()) return TellLater(read.completion, connection->lost());

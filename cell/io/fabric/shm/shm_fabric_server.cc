@@ -189,15 +189,28 @@ bool ShmFabric::HandOverRegion(ConnectionId id, const AskRegion& ask) {
   if (ask.magic != kMagic) return false;
   RegionPacket answer{kMagic, ask.region, 0};
   std::vector<int> fds;
-  if (const auto region = pool()->Find(static_cast<uint32_t>(ask.region));
+  if (!pool()->MayRead(peers_[id]->identity)) {
+    answer.bytes = kMayNotRead;
+  } else if (const auto region = pool()->Find(static_cast<uint32_t>(ask.region));
       region.has_value() && ask.region <= UINT32_MAX) {
     answer.bytes = region->bytes;
     fds.push_back(region->shm->fd());
+    peers_[id]->has_region = true;
   }
   const ConstBytes bytes(reinterpret_cast<const std::byte*>(&answer), sizeof(answer));
   if (SendPacket(peers_[id]->socket.get(), bytes, fds).ok()) return true;
   warnings_.Warn(NowNs(), "closed a connection: the client requests regions but does not receive them");
   return false;
+}
+
+void ShmFabric::SetReaders(Readers readers) {
+  PollingFabric::SetReaders(std::move(readers));
+  for (size_t i = 0; i < peers_.size(); ++i) {
+    const Peer* const peer = peers_[i].get();
+    if (peer != nullptr && peer->welcome && peer->has_region && !pool()->MayRead(peer->identity)) {
+      DropPeer(static_cast<ConnectionId>(i));
+    }
+  }
 }
 
 void ShmFabric::DropPeer(ConnectionId id) {

@@ -90,7 +90,7 @@ struct TcpFabric::Connection : ClientConnection {
     Completion* completion;  // Null: already called.
     int64_t deadline_ns;
     size_t parts_left;
-    bool refused;
+    uint32_t refused;  // The code of an answer that had no bytes, or kReadOk.
   };
 
   const ConnectionId id;

@@ -158,7 +158,7 @@ void TcpFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, int64_t 
     connection->reads_channel.Append({reinterpret_cast<const std::byte*>(&request), sizeof(request)});
     connection->parts.push_back({part.to, part.bytes});
   }
-  connection->reads.push_back({completion, deadline_ns, parts.size(), false});
+  connection->reads.push_back({completion, deadline_ns, parts.size(), kReadOk});
   NoteDeadline(deadline_ns);
 }
 
@@ -219,14 +219,14 @@ size_t TcpFabric::TakeReads(Connection* connection) {
       if (in->size() < sizeof(ReadAnswer)) break;
       const auto answer = Load<ReadAnswer>(in->data());
       in->Consume(sizeof(answer));
-      const bool refused = answer.code == kReadOutside;
+      const bool refused = answer.code == kReadOutside || answer.code == kReadDenied;
       if (connection->parts.empty() || answer.id != connection->expected || (!refused && answer.code != kReadOk) ||
           answer.bytes != (refused ? 0 : connection->parts.front().bytes)) {
         Break(connection, "the server answered a read that was not requested");
         break;
       }
       ++connection->expected;
-      connection->reads.front().refused |= refused;
+      if (refused) connection->reads.front().refused = answer.code;
       connection->answer_left = answer.bytes;
       if (answer.bytes > 0) continue;
     }
@@ -238,10 +238,12 @@ size_t TcpFabric::TakeReads(Connection* connection) {
     connection->reads.pop_front();
     if (ended.completion == nullptr) continue;
     ++taken;
-    ended.completion->Done(
-        ended.refused ? absl::OutOfRangeError(fmt::format("a read is outside the regions of {}", connection->address()))
-                      : absl::OkStatus(),
-        {});
+    absl::Status status;
+    if (ended.refused == kReadDenied) status = connection->MayNotRead();
+    if (ended.refused == kReadOutside) {
+      status = absl::OutOfRangeError(fmt::format("a read is outside the regions of {}", connection->address()));
+    }
+    ended.completion->Done(status, {});
   }
   return taken;
 }

@@ -32,6 +32,7 @@ class TcpHarness : public ThreadsHarness {
  public:
   explicit TcpHarness(TcpFabricOptions options) : options_(std::move(options)) {}
   std::unique_ptr<Fabric> NewEndpoint() override { return std::make_unique<TcpFabric>(options_); }
+  bool ClientsAreClients() override { return clients_are_clients; }
   std::string Address(int n) override {
     if (!addresses_.contains(n)) addresses_[n] = HostPort(n);
     return addresses_[n];
@@ -42,6 +43,8 @@ class TcpHarness : public ThreadsHarness {
     Stop(server);
     return false;
   }
+
+  bool clients_are_clients = true;
 
  private:
   const TcpFabricOptions options_;
@@ -61,8 +64,10 @@ INSTANTIATE_TEST_SUITE_P(
       static const TestAuthority authority("cluster");
       const auto keys = std::make_shared<const Keyring>();
       const Credentials both{keys, *TlsContext::Make(keys, authority.Issue("URI:cell://server/any"))};
-      return std::make_unique<TcpHarness>(
+      auto harness = std::make_unique<TcpHarness>(
           TcpFabricOptions{.huge_pages = false, .credentials = std::make_shared<FixedCredentials>(both)});
+      harness->clients_are_clients = false;
+      return harness;
     })));
 
 TEST(ParseHostPort, TakesHostsAndNothingElse) {

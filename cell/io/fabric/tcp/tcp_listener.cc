@@ -316,7 +316,9 @@ void TcpListener::FillAnswers(Guest* guest) {
     const auto region = pool_->Find(pointer.region());
     const bool aligned = (pointer.offset() | request.bytes) % kWordBytes == 0;
     ReadAnswer answer{request.id, 0, kReadOutside};
-    if (region.has_value() && aligned && region->Holds(pointer.offset(), request.bytes)) {
+    if (!pool_->MayRead(guest->handshake.peer())) {  // Asked each time: a grant may be revoked.
+      answer.code = kReadDenied;
+    } else if (region.has_value() && aligned && region->Holds(pointer.offset(), request.bytes)) {
       answer.bytes = request.bytes;
       answer.code = kReadOk;
       guest->from = region->shm->base() + pointer.offset();

@@ -49,6 +49,7 @@ struct ReadAnswer {
 static_assert(sizeof(ReadRequest) == 24 && sizeof(ReadAnswer) == 16);
 inline constexpr uint32_t kReadOk = 0;
 inline constexpr uint32_t kReadOutside = 1;
+inline constexpr uint32_t kReadDenied = 2;
 
 class TcpListener {
  public:

@@ -55,6 +55,7 @@ class VerbsFabric : public PollingFabric {
   explicit VerbsFabric(VerbsFabricOptions options = {}, std::shared_ptr<RegionPool> pool = nullptr);
   ~VerbsFabric() override;
 
+  void SetReaders(Readers readers) override;
   absl::Status Listen(const std::string& address, Service* service) override;
   MutableBytes BeginReply(const IncomingCall& call) override;
   void EndReply(const IncomingCall& call, size_t bytes) override;

@@ -42,13 +42,16 @@ void VerbsFabric::TakeRegion(Link* link, uint32_t region, ConstBytes bytes) {
   std::optional<RegionKey> key;
   if (bytes.size() == sizeof(RegionKey)) key = Load<RegionKey>(bytes.data());
   using WaitingRead = Link::Regions::WaitingRead;
-  const auto refuse = [&](const WaitingRead& read) { TellLater(read.completion, link->client->NotHeld(region)); };
+  const bool denied = bytes.size() == 1;
+  const auto refuse = [&](const WaitingRead& read) {
+    TellLater(read.completion, denied ? link->client->MayNotRead() : link->client->NotHeld(region));
+  };
   const auto start = [&](const WaitingRead& read) {
     // A read that was started before may have broken the connection, by asking for another region.
     if (link->client->broken()) return TellLater(read.completion, link->client->lost());
     StartRead(link, read.parts, read.deadline_ns, read.completion);
   };
-  if ((!bytes.empty() && !key.has_value()) || !link->regions.Answer(region, key, refuse, start)) {
+  if ((!bytes.empty() && !denied && !key.has_value()) || !link->regions.Answer(region, key, refuse, start)) {
     Break(link, "the server described a region that was not requested");
   }
 }

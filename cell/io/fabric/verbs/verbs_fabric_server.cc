@@ -25,7 +25,6 @@ void VerbsFabric::TakeGreeting(Link* link, ConstBytes message) {
     return;
   }
   if (handshake.done()) {
-    if (!link->queue_pair->AllowReads()) return Break(link, "the device refuses to answer reads");
     link->state = Link::State::kUp;
     --unfinished_;
     ++peers_;
@@ -34,14 +33,33 @@ void VerbsFabric::TakeGreeting(Link* link, ConstBytes message) {
 }
 
 void VerbsFabric::TellRegion(Link* link, uint32_t region) {
+  const auto type = static_cast<uint8_t>(MessageType::kRegion);
+  if (!pool()->MayRead(link->server_handshake->peer())) {
+    const std::byte denied{};
+    return Send(link, type, region, 0, {&denied, 1}, {});
+  }
   RegionKey key{};
   const auto found = pool()->Find(region);
   const ibv_mr* registration = found.has_value() ? link->device->domain->Find(*found->shm) : nullptr;
   if (registration != nullptr) {
     key = {reinterpret_cast<uint64_t>(found->shm->base()), found->bytes, registration->rkey, 0};
   }
-  Send(link, static_cast<uint8_t>(MessageType::kRegion), region, 0,
+  // Until now the device has refused all reads of this peer, so that it could not guess keys.
+  if (registration != nullptr && !link->has_region && !link->queue_pair->AllowReads()) {
+    return Break(link, "the device refuses to answer reads");
+  }
+  link->has_region |= registration != nullptr;
+  Send(link, type, region, 0,
        {reinterpret_cast<const std::byte*>(&key), registration != nullptr ? sizeof(key) : 0}, {});
+}
+
+void VerbsFabric::SetReaders(Readers readers) {
+  PollingFabric::SetReaders(std::move(readers));
+  for (const auto& [id, link] : links_) {
+    if (link->accepted && link->state == Link::State::kUp && link->has_region && !pool()->MayRead(link->server_handshake->peer())) {
+      Break(link.get(), "the peer may not read regions any more");
+    }
+  }
 }
 
 void VerbsFabric::TakeCall(Link* link, uint64_t id, size_t reply_bytes_max, ConstBytes request) {

@@ -21,7 +21,8 @@ enum class MessageType : uint8_t {
   kCall = 2,
   kReply = 3,
   kAskRegion = 4,  // id: the region. No bytes.
-  kRegion = 5,     // id: the region. Carries a RegionKey, or no bytes if the region is not held.
+  kRegion = 5,     // id: the region. Carries a RegionKey, no bytes if the region is not held, or one byte if
+                   // the peer may not read regions.
   kCredits = 6,    // Only returns credits, in the header. Needs no credit itself.
 };
 

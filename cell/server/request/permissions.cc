@@ -1,0 +1,114 @@
+#include "cell/server/request/permissions.h"
+
+#include <utility>
+
+#include "cell/base/bytes.h"
+#include "fmt/format.h"
+#include "pilaf/hash_layout.h"
+
+namespace cell {
+namespace {
+
+Right RightFor(MessageKind kind) { return IsWrite(kind) ? Right::kWrite : Right::kRead; }
+
+std::string RangeText(std::string_view from, std::string_view to) {
+  return to.empty() ? fmt::format("the keys from {} on", ForMessage(from))
+                    : fmt::format("the keys from {} to {}", ForMessage(from), ForMessage(to));
+}
+
+}  // namespace
+
+void Permissions::Follow() {
+  followed_ = true;
+  version_ = grants().version();
+  enforced_ = grants().enforced();
+  by_peer_.clear();
+  Readers readers;
+  if (enforced_) {
+    readers.clients = ReadersOfMemory(grants());
+    readers.everybody = readers.clients.contains(Grants::kEveryUser);
+  }
+  fabric_->SetReaders(std::move(readers));
+}
+
+const UserRights* Permissions::Look(const IncomingCall& call) {
+  const auto it = by_peer_.find(call.peer);
+  if (it != by_peer_.end()) return &it->second;
+  return &by_peer_.emplace(call.peer, UserRights(grants(), call.from->name)).first->second;
+}
+
+std::optional<std::string_view> Permissions::TableOf(uint32_t region) {
+  const RegionTable& table = membership_->state().table;
+  if (table.version != tables_version_) {
+    tables_.clear();
+    for (const auto& [name, parts] : table.tables) {
+      for (const auto& [first, part] : parts.parts) tables_.emplace(part, name);
+    }
+    tables_version_ = table.version;
+  }
+  const auto it = tables_.find(region);
+  return it == tables_.end() ? std::nullopt : std::optional<std::string_view>(it->second);
+}
+
+absl::Status Permissions::Refuse(const IncomingCall& call, Right right, const std::string& what) {
+  ++refused_;
+  return absl::PermissionDeniedError(fmt::format("{} has no grant of {} for {} (cellctl users shows the grants)",
+                                                 ToString(*call.from), ToString(right), what));
+}
+
+absl::Status Permissions::CheckRange(const IncomingCall& call, Pointer root, Right right, std::string_view from,
+                                     std::string_view to) {
+  const UserRights* const rights = Of(call);
+  if (rights == nullptr) return absl::OkStatus();
+  // Tables have no ranges, which is said elsewhere. Which table it is does not matter.
+  if (root == HashRootOf(root.region())) return absl::OkStatus();
+  if (rights->OfRange(right, from, to.empty() ? std::nullopt : std::optional(to))) return absl::OkStatus();
+  return Refuse(call, right, RangeText(from, to));
+}
+
+absl::Status Permissions::CheckKeyed(const IncomingCall& call, const KeyedRequest& request) {
+  const UserRights* const rights = Of(call);
+  if (rights == nullptr) return absl::OkStatus();
+  if (request.kind == MessageKind::kDeleteRange) {
+    return CheckRange(call, request.root, Right::kWrite, request.key, request.value);
+  }
+  const Right right = RightFor(request.kind);
+  const uint32_t region = request.root.region();
+  if (request.root != HashRootOf(region)) {
+    return rights->OfKey(right, request.key) ? absl::OkStatus()
+                                             : Refuse(call, right, fmt::format("key {}", ForMessage(request.key)));
+  }
+  const std::optional<std::string_view> table = TableOf(region);
+  if (!table.has_value()) return Refuse(call, right, fmt::format("region {}, which is part of no table", region));
+  return rights->OfTable(right, *table) ? absl::OkStatus() : Refuse(call, right, fmt::format("the table {}", *table));
+}
+
+absl::Status Permissions::CheckCount(const IncomingCall& call, Pointer root, std::string_view from,
+                                     std::string_view to) {
+  return CheckRange(call, root, Right::kScan, from, to);
+}
+
+absl::Status Permissions::CheckUpload(const IncomingCall& call) {
+  const UserRights* const rights = Of(call);
+  return rights == nullptr || rights->Somewhere(Right::kWrite) ? absl::OkStatus()
+                                                               : Refuse(call, Right::kWrite, "anything");
+}
+
+absl::Status Permissions::CheckMemory(const IncomingCall& call) {
+  const UserRights* const rights = Of(call);
+  return rights == nullptr || rights->OfMemory() ? absl::OkStatus() : Refuse(call, Right::kScan, "everything");
+}
+
+absl::Status Permissions::CheckScan(const IncomingCall& call, Pointer root, std::string_view from,
+                                    const KeySpan** span) {
+  *span = nullptr;
+  const UserRights* const rights = Of(call);
+  if (rights == nullptr || root == HashRootOf(root.region())) return absl::OkStatus();
+  *span = rights->SpanOf(Right::kScan, from);
+  if (*span == nullptr) {
+    return Refuse(call, Right::kScan, fmt::format("key {}, where the scan goes on", ForMessage(from)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace cell

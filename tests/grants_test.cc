@@ -1,0 +1,261 @@
+// Tests that a client gets what its grants allow and nothing else: every operation, by every path, on a tree that is
+// spread over several servers and on Pilaf tables.
+#include "cell/cluster/grants.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cell/base/check.h"
+#include "cell/client/client_testing.h"
+#include "tests/sim_cluster.h"
+
+namespace cell {
+namespace {
+
+using Kind = GrantScope::Kind;
+
+constexpr int kKeys = 400;  // Of each prefix.
+
+std::string Key(const std::string& prefix, int i) { return fmt::format("{}/{:05}", prefix, i); }
+// Every seventh value is stored outside of its leaf, and some of those are fetched in pieces.
+std::string Value(int i) {
+  const size_t bytes = i % 77 == 0 ? 100'000 : i % 7 == 0 ? 3'000 : 20;
+  return fmt::format("value {} ", i).append(bytes, 'v');
+}
+
+ClientOptions Quiet() {
+  ClientOptions options;
+  options.report = false;
+  return options;
+}
+
+const GrantScope kEverything{};
+GrantScope Prefix(std::string prefix) { return {Kind::kPrefix, std::move(prefix)}; }
+GrantScope InTable(std::string table) { return {Kind::kTable, std::move(table)}; }
+
+class GrantsOfClients : public ::testing::Test {
+ protected:
+  GrantsOfClients() : cluster_(MakeCluster()), root_(cluster_.NewClient(Quiet())) {
+    for (const char* prefix : {"a", "b", "c"}) {
+      for (int i = 0; i < kKeys; ++i) CELL_CHECK(root_->Put(Key(prefix, i * 171 % kKeys), Value(i * 171 % kKeys)).ok());
+    }
+    CELL_CHECK(cluster_.table().CountOf({"server-1", 0}) > 0);
+    for (const char* name : {"t", "u"}) {
+      CELL_CHECK(cluster_.CreateTable(name, name[0] == 't' ? 0 : 1024, 3).ok());
+      Table table = *root_->OpenTable(name);
+      for (int i = 0; i < 50; ++i) CELL_CHECK(table.Put(Key(name, i), Value(i)).ok());
+    }
+    Enforce(true);
+  }
+
+  static SimCluster MakeCluster() {
+    TestClusterOptions options = SpreadingOptions();
+    options.refresh_every_ns = 100'000;
+    return SimCluster({512, 32 << 10, 4 << 20}, {}, options);
+  }
+  std::unique_ptr<Client> ClientOf(const std::string& user) {
+    return cluster_.NewClientOf({Role::kClient, user}, Quiet());
+  }
+  void Grant(const std::string& user, const GrantScope& scope, const std::string& rights, bool give = true) {
+    CELL_CHECK(cluster_
+                   .ChangeTable([&](RegionTable* table) {
+                     return table->ChangeGrant(user, scope, Rights::Parse(rights).value(), give);
+                   })
+                   .ok());
+    Settle();
+  }
+  void Enforce(bool enforce) {
+    const auto set = [enforce](RegionTable* table) {
+      table->grants.Enforce(enforce);
+      return absl::OkStatus();
+    };
+    CELL_CHECK(cluster_.ChangeTable(set).ok());
+    Settle();
+  }
+  // Lets all servers see the table.
+  void Settle() { root_->Run(root_->AsyncSleepUntil(root_->NowNs() + 10'000'000)); }
+
+  SimCluster cluster_;
+  std::unique_ptr<Client> root_;
+};
+
+::testing::AssertionResult Denied(const absl::Status& status) {
+  return absl::IsPermissionDenied(status) ? ::testing::AssertionSuccess() : ::testing::AssertionFailure() << status;
+}
+
+// Scans a range to its end or to an error, and returns the keys.
+std::vector<std::string> KeysOf(Client* client, ScanOptions options, absl::Status* end) {
+  std::vector<std::string> keys;
+  Scan scan = client->NewScan(std::move(options));
+  absl::StatusOr<bool> more = scan.Next();
+  for (; more.ok() && *more; more = scan.Next()) {
+    keys.emplace_back(scan.key());
+    EXPECT_EQ(scan.value(), Value(std::stoi(keys.back().substr(2)))) << keys.back();
+  }
+  *end = more.status();
+  return keys;
+}
+
+TEST_F(GrantsOfClients, NothingWithoutAGrant) {
+  const auto client = ClientOf("bob");
+  for (const Path path : {Path::kServer, Path::kClient, Path::kHybrid}) {
+    const CallOptions options{.path = path};
+    EXPECT_TRUE(Denied(client->Get(Key("a", 1), options).status()));
+    EXPECT_TRUE(Denied(client->Contains(Key("a", 1), options).status()));
+    EXPECT_TRUE(Denied(client->Put(Key("a", 1), "mine", options).status()));
+    EXPECT_TRUE(Denied(client->Put(Key("a", 1), std::string(200'000, 'x'), options).status()));
+    EXPECT_TRUE(Denied(client->Delete(Key("a", 1), options).status()));
+    absl::Status end;
+    EXPECT_TRUE(KeysOf(client.get(), {.call = options}, &end).empty());
+    EXPECT_TRUE(Denied(end)) << end;
+    for (const char* name : {"t", "u"}) {
+      Table table = *client->OpenTable(name);
+      EXPECT_TRUE(Denied(table.Get(Key(name, 1), options).status()));
+      EXPECT_TRUE(Denied(table.Contains(Key(name, 1), options).status()));
+      EXPECT_TRUE(Denied(table.Put(Key(name, 1), "mine", options).status()));
+      EXPECT_TRUE(Denied(table.Delete(Key(name, 1), options).status()));
+    }
+  }
+  EXPECT_TRUE(Denied(client->TimeLeftNs(Key("a", 1)).status()));
+  EXPECT_TRUE(Denied(client->Count("", std::nullopt).status()));
+  EXPECT_TRUE(Denied(client->DeleteRange("", std::nullopt).status()));
+  EXPECT_EQ(*root_->Count("", std::nullopt), static_cast<uint64_t>(3 * kKeys));
+  EXPECT_EQ(**root_->Get(Key("a", 1)), Value(1));
+}
+
+TEST_F(GrantsOfClients, APrefix) {
+  Grant("alice", Prefix("b/"), "scan,write");
+  const auto client = ClientOf("alice");
+  for (const Path path : {Path::kServer, Path::kHybrid}) {
+    const CallOptions options{.path = path};
+    for (int i = 0; i < kKeys; ++i) {
+      const auto got = client->Get(Key("b", i), options);
+      ASSERT_TRUE(got.ok()) << got.status();
+      EXPECT_EQ(*got, Value(i)) << i;
+    }
+    EXPECT_TRUE(*client->Contains(Key("b", 1), options));
+    EXPECT_FALSE(*client->Contains("b/none", options));
+    EXPECT_TRUE(client->Put("b/new", std::string(200'000, 'n'), options).ok());
+    EXPECT_EQ(**client->Get("b/new", options), std::string(200'000, 'n'));
+    EXPECT_TRUE(*client->Delete("b/new", options));
+    for (const char* prefix : {"a", "c", "b"}) {
+      const std::string key = prefix[0] == 'b' ? "b0" : Key(prefix, 1);
+      EXPECT_TRUE(Denied(client->Get(key, options).status())) << key;
+      EXPECT_TRUE(Denied(client->Put(key, "mine", options).status())) << key;
+      EXPECT_TRUE(Denied(client->Delete(key, options).status())) << key;
+    }
+  }
+  EXPECT_TRUE(client->TimeLeftNs(Key("b", 1)).ok());
+  // Reads of memory are refused, whoever insists on them is told, and the hybrid path does without.
+  EXPECT_TRUE(Denied(client->Get(Key("b", 1), {.path = Path::kClient}).status()));
+  EXPECT_GT(client->metrics().reads_denied, 0u);
+  EXPECT_LT(client->metrics().reads_denied, 50u);
+  EXPECT_TRUE(client->Put(Key("b", 1), Value(1), {.path = Path::kHybrid}).ok());
+}
+
+TEST_F(GrantsOfClients, ScansEndWhereTheGrantEnds) {
+  Grant("alice", Prefix("b/"), "scan");
+  const auto client = ClientOf("alice");
+  std::vector<std::string> expected;
+  for (int i = 0; i < kKeys; ++i) expected.push_back(Key("b", i));
+  const std::vector<std::string> reversed(expected.rbegin(), expected.rend());
+  absl::Status end;
+  for (const Path path : {Path::kServer, Path::kHybrid}) {
+    const CallOptions call{.path = path};
+    EXPECT_EQ(KeysOf(client.get(), {.from = "b/", .to = "b0", .call = call}, &end), expected);
+    EXPECT_TRUE(end.ok()) << end;
+    EXPECT_EQ(KeysOf(client.get(), {.from = "b/", .to = "b0", .reverse = true, .call = call}, &end), reversed);
+    EXPECT_TRUE(end.ok()) << end;
+    // What follows is not seen, and the scan does not seem to have ended.
+    EXPECT_EQ(KeysOf(client.get(), {.from = "b/", .call = call}, &end), expected);
+    EXPECT_TRUE(Denied(end)) << end;
+    EXPECT_EQ(KeysOf(client.get(), {.from = "b/", .to = "c/00001", .call = call}, &end), expected);
+    EXPECT_TRUE(Denied(end)) << end;
+    EXPECT_EQ(KeysOf(client.get(), {.from = "a/00390", .to = "b0", .reverse = true, .call = call}, &end), reversed);
+    EXPECT_TRUE(Denied(end)) << end;
+    EXPECT_TRUE(KeysOf(client.get(), {.from = "a/00390", .to = "b0", .call = call}, &end).empty());
+    EXPECT_TRUE(Denied(end)) << end;
+    EXPECT_TRUE(KeysOf(client.get(), {.from = "b/", .to = "c0", .reverse = true, .call = call}, &end).empty());
+    EXPECT_TRUE(Denied(end)) << end;
+    // A scan that has enough does not come to the border.
+    EXPECT_EQ(KeysOf(client.get(), {.from = "b/00390", .limit = 10, .call = call}, &end).size(), 10u);
+    EXPECT_TRUE(end.ok()) << end;
+  }
+  EXPECT_EQ(*client->Count("b/", "b0"), static_cast<uint64_t>(kKeys));
+  EXPECT_EQ(*client->Count("b/00010", "b/00020"), 10u);
+  for (const auto& [from, to] : std::vector<std::pair<std::string, std::optional<std::string>>>{
+           {"b/", std::nullopt}, {"", std::nullopt}, {"a/", "b0"}, {"b/", "c"}}) {
+    EXPECT_TRUE(Denied(client->Count(from, to).status())) << from;
+  }
+}
+
+TEST_F(GrantsOfClients, ARangeIsDeletedOnlyIfAllOfItMayBe) {
+  Grant("alice", Prefix("b/"), "write");
+  const auto client = ClientOf("alice");
+  EXPECT_TRUE(Denied(client->DeleteRange("b/", std::nullopt).status()));
+  EXPECT_TRUE(Denied(client->DeleteRange("b/", "c").status()));
+  EXPECT_TRUE(Denied(client->DeleteRange("a/", "b0").status()));
+  EXPECT_EQ(*root_->Count("", std::nullopt), static_cast<uint64_t>(3 * kKeys));
+  EXPECT_EQ(*client->DeleteRange("b/", "b0"), static_cast<uint64_t>(kKeys));
+  EXPECT_EQ(*root_->Count("", std::nullopt), static_cast<uint64_t>(2 * kKeys));
+  EXPECT_TRUE(Denied(client->Get("b/", {}).status()));  // Who may write may not read.
+}
+
+TEST_F(GrantsOfClients, ATable) {
+  Grant("alice", InTable("t"), "read");
+  Grant("alice", InTable("u"), "write");
+  const auto client = ClientOf("alice");
+  Table t = *client->OpenTable("t"), u = *client->OpenTable("u");
+  for (int i = 0; i < 50; ++i) {
+    const auto got = t.Get(Key("t", i));
+    ASSERT_TRUE(got.ok()) << got.status();
+    EXPECT_EQ(*got, Value(i));
+  }
+  EXPECT_FALSE(*t.Contains("none"));
+  EXPECT_TRUE(Denied(t.Put(Key("t", 1), "mine").status()));
+  EXPECT_TRUE(u.Put(Key("u", 1), "mine").ok());
+  EXPECT_TRUE(Denied(u.Get(Key("u", 1)).status()));
+  EXPECT_EQ(**root_->OpenTable("u")->Get(Key("u", 1)), "mine");
+  EXPECT_TRUE(Denied(client->Get(Key("a", 1)).status()));
+  EXPECT_TRUE(Denied(client->Get(Key("t", 1)).status()));  // A key of the tree.
+}
+
+TEST_F(GrantsOfClients, GivenAndTakenWhileItRuns) {
+  const auto client = ClientOf("alice");
+  EXPECT_TRUE(Denied(client->Get(Key("a", 1)).status()));
+  Grant("alice", kEverything, "read");
+  EXPECT_EQ(**client->Get(Key("a", 1)), Value(1));
+  EXPECT_EQ(client->metrics().client_path, client->metrics().reads_denied);
+  // Who may scan everything reads memory.
+  Grant("alice", kEverything, "scan");
+  EXPECT_EQ(**client->Get(Key("a", 2), {.path = Path::kClient}), Value(2));
+  EXPECT_EQ(**client->OpenTable("t")->Get(Key("t", 2), {.path = Path::kClient}), Value(2));
+  Grant("alice", kEverything, "scan", /*give=*/false);  // What was given before stays.
+  EXPECT_TRUE(Denied(client->Get(Key("a", 3), {.path = Path::kClient}).status()));
+  EXPECT_EQ(**client->Get(Key("a", 3)), Value(3));
+  Grant("alice", kEverything, "read", /*give=*/false);
+  EXPECT_TRUE(Denied(client->Get(Key("a", 3)).status()));
+  Enforce(false);
+  EXPECT_EQ(**client->Get(Key("a", 3), {.path = Path::kClient}), Value(3));
+}
+
+TEST_F(GrantsOfClients, EveryUserAndNoOther) {
+  Grant("*", Prefix("a/"), "read");
+  const auto bob = ClientOf("bob");
+  EXPECT_EQ(**bob->Get(Key("a", 3)), Value(3));
+  EXPECT_TRUE(Denied(bob->Get(Key("b", 3)).status()));
+  Grant("*", kEverything, "admin");
+  EXPECT_EQ(**bob->Get(Key("b", 3), {.path = Path::kClient}), Value(3));
+  Grant("*", kEverything, "admin,scan,read,write", /*give=*/false);
+  EXPECT_TRUE(Denied(bob->Get(Key("b", 3)).status()));
+  EXPECT_EQ(**bob->Get(Key("a", 3)), Value(3));
+}
+
+}  // namespace
+}  // namespace cell
