@@ -76,7 +76,8 @@ void BucketDraft::RemoveAway(uint16_t tag) {
 void BucketDraft::Publish(RegionMemory* memory) {
   ++header().version;
   header().crc = BucketCrc(bytes_.data(), region_, offset_);
-  const size_t bytes = RoundUp(sizeof(BucketHeader) + header().used, kWordBytes);
+  size_t bytes = RoundUp(sizeof(BucketHeader) + header().used, kWordBytes);
+  if (memory->zero_freed()) bytes = bucket_bytes_;  // Leaves nothing of what was deleted.
   // Clear the bytes behind the end, so that equal buckets have equal bytes.
   std::fill(bytes_.begin() + static_cast<ptrdiff_t>(sizeof(BucketHeader) + header().used),
             bytes_.begin() + static_cast<ptrdiff_t>(bytes), std::byte{0});

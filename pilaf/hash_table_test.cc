@@ -380,5 +380,28 @@ TEST_P(HashTableTest, DamageIsFound) {
   EXPECT_GT(found, 1'000u);
 }
 
+// Nothing of what was deleted or replaced stays in memory if that is asked for.
+TEST(HashTableZeroFreed, NothingStaysOfWhatIsGone) {
+  for (const bool zero_freed : {false, true}) {
+    for (const uint32_t bucket_bytes : {0u, 1024u}) {
+      TestTable table(ShapeOf(1024, 1 << 20, bucket_bytes), bucket_bytes);
+      table.memory()->set_zero_freed(zero_freed);
+      for (int i = 0; i < 500; ++i) {
+        ASSERT_TRUE(table.Put("key " + std::to_string(i), "first value" + std::string(i % 3 == 0 ? 600 : 0, 'v')).ok());
+      }
+      for (int i = 0; i < 500; ++i) {
+        if (i % 2 == 0) {
+          ASSERT_TRUE(table->Delete("key " + std::to_string(i)).ok());
+        } else {
+          ASSERT_TRUE(table.Put("key " + std::to_string(i), "another").ok());
+        }
+      }
+      ASSERT_TRUE(table->Check().ok());
+      const std::string_view memory(reinterpret_cast<const char*>(table.memory()->base()), table.memory()->bytes());
+      EXPECT_EQ(memory.find("first value") == std::string_view::npos, zero_freed) << bucket_bytes;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace cell

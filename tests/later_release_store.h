@@ -29,7 +29,7 @@ class LaterReleaseStore : public DirectoryLogStore {
   absl::StatusOr<size_t> Read(uint32_t region, const LogPart& part, uint64_t offset, MutableBytes to) override {
     ASSIGN_OR_RETURN(const size_t bytes, DirectoryLogStore::Read(region, part, offset, to));
     if (later_ && offset == 0) {
-      const std::string begin = WithFormat(region, AsText({to.data(), bytes}), kLogFormat + 1, kLogFormat);
+      const std::string begin = WithFormat(region, AsText({to.data(), bytes}), kSealedLogFormat + 1, kLogFormat);
       std::memcpy(to.data(), begin.data(), begin.size());
     }
     return bytes;
@@ -59,7 +59,7 @@ class LaterReleaseStore : public DirectoryLogStore {
     return made;
   }
   static std::string Later(uint32_t region, std::string_view bytes) {
-    const std::string begin = WithFormat(region, bytes, kLogFormat, kLogFormat + 1);
+    const std::string begin = WithFormat(region, bytes, kLogFormat, kSealedLogFormat + 1);
     return begin + std::string(bytes.substr(begin.size()));
   }
   absl::StatusOr<std::unique_ptr<LogWriter>> Wrap(uint32_t region,

@@ -59,7 +59,8 @@ class SimCluster : public TestCluster {
     options.connect = false;  // Not before it says who it is.
     auto endpoint = network_.NewEndpoint();
     SimFabric* const fabric = endpoint.get();
-    auto client = Opened(ClientTesting::Open(options, std::move(endpoint), std::make_unique<MemoryMembership>(cluster_)));
+    auto client =
+        Opened(ClientTesting::Open(options, std::move(endpoint), std::make_unique<MemoryMembership>(cluster_)));
     fabric->SetSelf(self);
     return client;
   }

@@ -58,9 +58,10 @@ absl::Status BackupReader::CheckBegin(const LogRecord& record) {
   has_checksum_ = begin.magic == kBackupMagic;
   if (begin.region != kNoRegion || (!has_checksum_ && begin.magic != kLogMagic)) return Damaged(0, "it is no backup");
   if (!has_checksum_ || (begin.format >= kBackupFormatMin && begin.format <= kBackupFormat)) return absl::OkStatus();
+  if (begin.format == kSealedBackupFormat) return absl::OkStatus();
   return absl::FailedPreconditionError(
       fmt::format("{} has format {}, but this release reads formats 1 to {}: use the release that wrote it", name_,
-                  begin.format, kBackupFormat));
+                  begin.format, kSealedBackupFormat));
 }
 
 absl::Status BackupReader::CheckEnd(const LogRecord& record, uint64_t offset) {
@@ -80,7 +81,9 @@ absl::StatusOr<std::optional<LogRecord>> BackupReader::Next() {
     const uint64_t at = reader_.offset();
     const absl::StatusOr<LogRecord> record = reader_.Next();
     // The reader's own message says what to do with a log.
-    if (absl::IsDataLoss(record.status())) return Damaged(at, "there is no valid record, but the file has not ended");
+    if (absl::IsDataLoss(record.status())) {
+      return Damaged(at, "there is no valid record, or it was changed, but the file has not ended");
+    }
     if (!record.ok()) return record.status();
     if (++records_ == 1) {
       RETURN_IF_ERROR(CheckBegin(*record));

@@ -91,10 +91,11 @@ void DeclareSecret(CLI::App* app, CtlFlags* flags, Command* chosen) {
   CLI::App* rotate =
       add("rotate", "Put a new secret before that in FILE. Servers accept both until it is retired", SecretRotate);
   CLI::App* retire = add("retire", "Remove all secrets but the newest from FILE", SecretRetire);
-  CLI::App* reader = add("reader",
-                         "Derive ZooKeeper's credentials for clients, which only read, from the servers' in FILE (one line "
-                         "USER:PASSWORD), into the new file TO",
-                         SecretReader);
+  CLI::App* reader =
+      add("reader",
+          "Derive ZooKeeper's credentials for clients, which only read, from the servers' in FILE (one line "
+          "USER:PASSWORD), into the new file TO",
+          SecretReader);
   CLI::App* show = add("show", "List whose secrets FILE has, and their ids, without the secrets", SecretShow);
   derived->add_option("who", flags->who, "client/NAME, operator/NAME or server/NAME")->required();
   for (CLI::App* sub : {made, derived, rotate, retire, reader, show}) {
@@ -109,6 +110,29 @@ void DeclareSecret(CLI::App* app, CtlFlags* flags, Command* chosen) {
       "give them out, retire, and copy FILE again. Servers and clients read their files again within a second.");
 }
 
+void DeclareKey(CLI::App* app, CtlFlags* flags, Command* chosen) {
+  CLI::App* key = app->add_subcommand("key", "Make the keys by which logs, checkpoints and backups are encrypted");
+  key->require_subcommand(1);
+  const auto add = [&](const char* name, const char* what, const Command& command) {
+    CLI::App* sub = key->add_subcommand(name, what);
+    sub->callback([chosen, flags, command] {
+      *chosen = command;
+      flags->offline = true;
+    });
+    sub->add_option("file", flags->file)->required();
+  };
+  add("new", "Make a key, of 32 random bytes, in the new file FILE (mode 0600)", KeyNew);
+  add("rotate", "Put a new key before those in FILE. It encrypts from now on; all of them decrypt", KeyRotate);
+  add("retire", "Remove all keys but the newest from FILE", KeyRetire);
+  add("show", "List the ids of the keys in FILE, without the keys", KeyShow);
+  key->footer(
+      "Servers get FILE by --log-key, backup and restore by --key. Without its keys nobody can read what they "
+      "encrypt:\n"
+      "keep a copy elsewhere. To replace a key while the cluster runs: rotate, copy FILE to all servers, cellctl "
+      "checkpoint,\n"
+      "retire, and copy FILE again. Old backups need old keys.");
+}
+
 void DeclareGrants(CLI::App* app, CtlFlags* flags, Command* chosen) {
   const auto add = [&](const char* name, const char* what, const Command& command) {
     CLI::App* sub = app->add_subcommand(name, what);
@@ -116,13 +140,16 @@ void DeclareGrants(CLI::App* app, CtlFlags* flags, Command* chosen) {
     return sub;
   };
   CLI::App* grant = add("grant", "Give USER (a client's name, or * for every client) rights", Grant);
-  CLI::App* revoke = add("revoke", "Take RIGHTS, and those that include one of them, from USER; without RIGHTS, all that USER has", Revoke);
+  CLI::App* revoke =
+      add("revoke", "Take RIGHTS, and those that include one of them, from USER; without RIGHTS, all that USER has",
+          Revoke);
   CLI::App* users = add("users", "List who may do what, or set whether that is enforced", Users);
   for (CLI::App* sub : {grant, revoke}) {
     sub->add_option("user", flags->user, "The NAME of client/NAME in a certificate or a secret, or *")->required();
     CLI::Option* const rights = sub->add_option("rights", flags->rights, "A list of read, scan, write, admin");
     if (sub == grant) rights->required();
-    CLI::Option* const prefix = sub->add_option("--prefix", flags->prefix, "For the keys of the tree that begin with this");
+    CLI::Option* const prefix =
+        sub->add_option("--prefix", flags->prefix, "For the keys of the tree that begin with this");
     CLI::Option* const table = sub->add_option("--table", flags->table, "For this Pilaf table")->excludes(prefix);
     if (sub == revoke) {
       prefix->needs(rights);
@@ -139,8 +166,9 @@ void DeclareGrants(CLI::App* app, CtlFlags* flags, Command* chosen) {
       "Without --prefix and --table they are for everything: the tree and all tables. Only who may scan everything "
       "reads\n"
       "servers' memory by itself; for others servers do the work. Operators and servers need no grants.");
-  users->add_option("enforce", flags->enforce,
-                    "enforce: clients may do only what grants allow; open: every client may do everything")
+  users
+      ->add_option("enforce", flags->enforce,
+                   "enforce: clients may do only what grants allow; open: every client may do everything")
       ->check(CLI::IsMember({"enforce", "open"}));
 }
 
@@ -208,6 +236,7 @@ void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
                  "Read lines as \"key TAB value\" without escapes: a backslash is an ordinary byte");
   DeclareHash(app, flags, chosen);
   DeclareSecret(app, flags, chosen);
+  DeclareKey(app, flags, chosen);
   DeclareGrants(app, flags, chosen);
   add("status", "Show each server's state, problems, regions, keys and fill", Status);
   add("check",
@@ -249,12 +278,15 @@ void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
       ->needs(evict->get_option("rule"))
       ->excludes(of_keys);
   add("checkpoint", "Write checkpoints of all regions, and trim their logs", Checkpoint);
-  add("backup", "Write all pairs of the tree to a new backup in the directory DIR", Backup)
-      ->add_option("dir", flags->file)
-      ->required();
+  CLI::App* backup = add("backup", "Write all pairs of the tree to a new backup in the directory DIR", Backup);
+  backup->add_option("dir", flags->file)->required();
   CLI::App* restore =
       add("restore", "Restore all pairs of the backup in DIR into this cluster, which must be empty", Restore);
   restore->add_option("dir", flags->file)->required();
+  for (CLI::App* sub : {backup, restore}) {
+    sub->add_option("--key", flags->key_file,
+                    "File with the keys of encrypted backups (cellctl key new): the first one encrypts, all decrypt");
+  }
   restore->add_flag("--merge", flags->merge,
                     "Allow a cluster that has keys; the backup's values replace those of equal keys");
   add("rebalance", "Migrate regions to servers that use fewer bytes, until the load is balanced", Rebalance);

@@ -7,6 +7,8 @@
 
 #include <array>
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,8 @@
 #include "cell/base/json.h"
 #include "cell/base/status_macros.h"
 #include "cell/io/file/posix_files.h"
+#include "cell/log/data_keys.h"
+#include "cell/log/record_cipher.h"
 #include "tools/backup_file.h"
 #include "tools/cellctl_commands.h"
 #include "tools/progress.h"
@@ -28,8 +32,16 @@ std::string BackupPath(const CtlFlags& flags) { return flags.file + "/backup"; }
 
 std::string Pairs(uint64_t pairs) { return fmt::format("{} pairs", pairs); }
 
-BackupReader ReaderOf(const std::string& path) {
-  return BackupReader([path](uint64_t at, MutableBytes to) { return PosixFiles().Read(path, at, to); }, path);
+BackupReader ReaderOf(const std::string& path, KeySource* keys) {
+  return BackupReader([path](uint64_t at, MutableBytes to) { return PosixFiles().Read(path, at, to); }, path, keys);
+}
+
+// Returns the keys that were given, or null.
+absl::StatusOr<std::shared_ptr<KeySource>> KeysOf(const CtlFlags& flags) {
+  if (flags.key_file.empty()) return nullptr;
+  ASSIGN_OR_RETURN(std::shared_ptr<KeySource> keys,
+                   KeyFile::Open(flags.key_file, "If it was made without --key, restore it without --key"));
+  return keys;
 }
 
 // Returns the bytes of keys and values in the tree, as the servers report them.
@@ -47,9 +59,17 @@ uint64_t DataBytes(Client* client) {
 }
 
 // Writes all pairs to the file. Returns their sum.
-absl::StatusOr<PairSum> WritePairs(Client* client, File* file) {
+absl::StatusOr<PairSum> WritePairs(Client* client, File* file, KeySource* keys) {
   Progress progress("backing up", ::isatty(STDERR_FILENO) != 0 ? DataBytes(client) : 0);
   BackupWriter writer;
+  std::optional<RecordSealer> sealer;
+  if (keys != nullptr) sealer.emplace(keys, /*region=*/0, /*epoch=*/0);
+  const auto write = [&]() -> absl::Status {
+    if (!sealer.has_value()) return file->Append(writer.Take());
+    std::string sealed;
+    RETURN_IF_ERROR(sealer->Seal(writer.Take(), &sealed));
+    return file->Append(sealed);
+  };
   Scan scan = client->NewScan({});
   uint64_t bytes = 0;
   absl::StatusOr<bool> more = scan.Next();
@@ -57,24 +77,24 @@ absl::StatusOr<PairSum> WritePairs(Client* client, File* file) {
     RETURN_IF_ERROR(writer.Add(scan.key(), scan.value(), scan.expiry_ns()));
     bytes += scan.key().size() + scan.value().size();
     progress.Show(bytes, [&] { return Pairs(writer.sum().pairs); });
-    if (writer.bytes() >= kChunkBytes) RETURN_IF_ERROR(file->Append(writer.Take()));
+    if (writer.bytes() >= kChunkBytes) RETURN_IF_ERROR(write());
   }
   if (!more.ok()) {
     return absl::Status(more.status().code(), fmt::format("{} (after {} pairs; no backup was made)",
                                                           std::string(more.status().message()), writer.sum().pairs));
   }
   writer.End();
-  RETURN_IF_ERROR(file->Append(writer.Take()));
+  RETURN_IF_ERROR(write());
   RETURN_IF_ERROR(file->Sync());
   return writer.sum();
 }
 
 // Reads the whole backup. Returns the sum of its pairs. Returns InvalidArgument if a key is longer than
 // `key_bytes_max`, of which an expiry takes its part.
-absl::StatusOr<PairSum> ReadPairs(const std::string& path, size_t key_bytes_max) {
+absl::StatusOr<PairSum> ReadPairs(const std::string& path, size_t key_bytes_max, KeySource* keys) {
   ASSIGN_OR_RETURN(const uint64_t size, PosixFiles().Size(path));
   Progress progress("checking", size);
-  BackupReader reader = ReaderOf(path);
+  BackupReader reader = ReaderOf(path, keys);
   for (;;) {
     ASSIGN_OR_RETURN(const std::optional<LogRecord> record, reader.Next());
     if (!record.has_value()) {
@@ -127,6 +147,7 @@ class RemovedBySignal {
 
 absl::StatusOr<uint64_t> Write(Client* client, const CtlFlags& flags) {
   PosixFiles files;
+  ASSIGN_OR_RETURN(const std::shared_ptr<KeySource> keys, KeysOf(flags));
   const std::string path = BackupPath(flags), unfinished = path + ".unfinished";
   if (files.Size(path).ok())
     return absl::AlreadyExistsError(fmt::format("there is already a backup in {}", flags.file));
@@ -135,8 +156,8 @@ absl::StatusOr<uint64_t> Write(Client* client, const CtlFlags& flags) {
   const RemovedBySignal removed(unfinished);
   ASSIGN_OR_RETURN(const std::unique_ptr<File> file, files.Create(unfinished));
   absl::Cleanup remove = [&] { (void)files.Remove(unfinished); };
-  ASSIGN_OR_RETURN(const PairSum seen, WritePairs(client, file.get()));
-  ASSIGN_OR_RETURN(const PairSum written, ReadPairs(unfinished, SIZE_MAX));
+  ASSIGN_OR_RETURN(const PairSum seen, WritePairs(client, file.get(), keys.get()));
+  ASSIGN_OR_RETURN(const PairSum written, ReadPairs(unfinished, SIZE_MAX, keys.get()));
   if (written != seen) {
     return absl::DataLossError(
         fmt::format("the scan returned {} pairs, but the file has {}, or different ones: no backup was made",
@@ -197,10 +218,11 @@ absl::StatusOr<Restored> Read(Client* client, const CtlFlags& flags) {
           "--merge");
     }
   }
+  ASSIGN_OR_RETURN(const std::shared_ptr<KeySource> keys, KeysOf(flags));
   // Check the whole backup first, so that nothing of a damaged one is put.
-  ASSIGN_OR_RETURN(const PairSum whole, ReadPairs(path, client->key_bytes_max()));
+  ASSIGN_OR_RETURN(const PairSum whole, ReadPairs(path, client->key_bytes_max(), keys.get()));
   Progress progress("restoring", *size);
-  BackupReader reader = ReaderOf(path);
+  BackupReader reader = ReaderOf(path, keys.get());
   Restoring restoring{&reader, client};
   std::vector<Task<bool>> lanes;
   lanes.reserve(kLanes);

@@ -44,6 +44,7 @@ struct CtlFlags {
 
   std::string user, rights, enforce;  // Of grants.
 
+  std::string key_file;  // Of backups. Empty: they are not encrypted.
   std::string who;       // An identity, ROLE/NAME.
   bool offline = false;  // The command needs no cluster.
 
@@ -110,6 +111,12 @@ int Evict(Client* client, const CtlFlags& flags);
 int Grant(Client* client, const CtlFlags& flags);
 int Revoke(Client* client, const CtlFlags& flags);
 int Users(Client* client, const CtlFlags& flags);
+
+// Keys of logs and backups, without a cluster: cellctl_key.cc.
+int KeyNew(Client* client, const CtlFlags& flags);
+int KeyRotate(Client* client, const CtlFlags& flags);
+int KeyRetire(Client* client, const CtlFlags& flags);
+int KeyShow(Client* client, const CtlFlags& flags);
 
 // Backups: cellctl_backup.cc.
 int Backup(Client* client, const CtlFlags& flags);

@@ -47,9 +47,14 @@ def parse(arguments=None):
     add("--poll", "how servers wait for requests; adaptive: idle servers sleep; busy: they never sleep", "adaptive", choices=("adaptive", "busy"))
     add("--durability", "when a write is on disk; none: never; async: within 10 ms of being acknowledged; sync: before it is acknowledged", "async",
         choices=("none", "async", "sync"))
+    add("--log-key", "file with the keys by which logs and checkpoints are encrypted (cellctl key new)", metavar="FILE")
+    parser.add_argument("--log-plain-ok", action="store_true",
+                        help="with --log-key, read logs that are not encrypted, too: once, when encryption is turned on. Then run cellctl checkpoint")
     parser.add_argument("--insecure", action="store_true",
                         help="start also if strangers can use what the servers listen at: --host without --secret-file, or a ZooKeeper without credentials. "
                         "The cluster keeps the setting; a warning in the servers' logs says what is open")
+    parser.add_argument("--zero-freed", action="store_true",
+                        help="overwrite what is freed in the servers' memory with zeros. The cluster keeps the setting")
     parser.add_argument("--no-batching", action="store_true", help="process each search separately")
     parser.add_argument("--detach", action="store_true", help="return as soon as the cluster answers; stop it with //tools:down")
     cluster_down.add_kill_after_flag(parser)
@@ -72,14 +77,15 @@ def parse(arguments=None):
 
 def server_flags(kept, args):
     """Returns the servers' flags: those that the cluster has kept, except for what is given now."""
-    flags, given = list(kept), []
-    for name, value in (("--poll", args.poll), ("--inline-max", args.inline_max)):
+    flags, given = [flag for flag in kept if flag != "--log-plain-ok"], []
+    for name, value in (("--poll", args.poll), ("--inline-max", args.inline_max),
+                        ("--log-key", str(cluster.user_path(args.log_key)) if args.log_key else None)):
         if value is not None:
             given += [name, str(value)]
             while name in flags:
                 at = flags.index(name)
                 del flags[at:at + 2]
-    for name, value in (("--no-batching", args.no_batching), ("--insecure", args.insecure)):
+    for name, value in (("--no-batching", args.no_batching), ("--zero-freed", args.zero_freed), ("--insecure", args.insecure), ("--log-plain-ok", args.log_plain_ok)):
         if value and name not in flags:
             given.append(name)
     return flags + given

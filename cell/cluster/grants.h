@@ -125,8 +125,8 @@ class UserRights {
 
   bool OfKey(Right right, std::string_view key) const { return SpanOf(right, key) != nullptr; }
   bool OfTable(Right right, std::string_view table) const;
-  // Returns whether the user has the right for all keys of the tree from `from` to `to`, exclusive; without `to`, to the
-  // last.
+  // Returns whether the user has the right for all keys of the tree from `from` to `to`, exclusive; without `to`, to
+  // the last.
   bool OfRange(Right right, std::string_view from, std::optional<std::string_view> to) const;
   // Returns the longest span that has `key`, for all of whose keys the user has the right. Returns null if there is
   // none.
@@ -134,8 +134,8 @@ class UserRights {
   bool OfScope(Right right, const GrantScope& scope) const;
   // Returns whether the user has the right for something.
   bool Somewhere(Right right) const;
-  // Returns whether the user may read the memory of regions: it holds pairs of the tree and of tables, one day these and
-  // another day those.
+  // Returns whether the user may read the memory of regions: it holds pairs of the tree and of tables, one day these
+  // and another day those.
   bool OfMemory() const { return everything_.Has(Right::kScan); }
 
  private:

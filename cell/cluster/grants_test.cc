@@ -160,8 +160,8 @@ TEST(GrantsTest, TakesAndRefuses) {
   }
   EXPECT_TRUE(absl::IsInvalidArgument(grants.Give("alice", kEverything, Rights())));
   EXPECT_TRUE(absl::IsInvalidArgument(grants.Give("alice", InTable("a b"), Of("read"))));
-  EXPECT_TRUE(absl::IsInvalidArgument(
-      grants.Give("alice", Prefix(std::string(Grants::kPrefixBytesMax + 1, 'x')), Of("read"))));
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(grants.Give("alice", Prefix(std::string(Grants::kPrefixBytesMax + 1, 'x')), Of("read"))));
   for (size_t i = 0; i < Grants::kGrantsMax; ++i) {
     ASSERT_TRUE(grants.Give("alice", Prefix(std::to_string(i)), Of("read")).ok());
   }

@@ -37,8 +37,10 @@
 #include "cell/io/file/posix_files.h"
 #include "cell/io/file/private_directory.h"
 #include "cell/io/net/descriptors.h"
+#include "cell/log/data_keys.h"
 #include "cell/log/directory_log_store.h"
 #include "cell/log/log_directory.h"
+#include "cell/log/sealed_log_store.h"
 #include "cell/server/worker.h"
 #include "spdlog/spdlog.h"
 
@@ -159,6 +161,9 @@ absl::StatusOr<std::shared_ptr<CredentialFiles>> OpenCredentials(const ServerFla
 absl::StatusOr<Worker::Logs> OpenLogs(const ServerFlags& flags, const ClusterState& cluster, Fabric* fabric) {
   static PosixFiles files;
   const std::string directory = flags.log_dir.empty() ? flags.dir + "/log" : flags.log_dir;
+  if (cluster.durability == Durability::kNone && !flags.log_key.empty()) {
+    return absl::InvalidArgumentError("--log-key encrypts logs, but the cluster has none: its durability is none");
+  }
   if (cluster.durability == Durability::kNone) {
     const absl::StatusOr<std::vector<std::string>> left = files.List(directory);
     if (!left.ok() || left->empty()) return Worker::Logs();
@@ -171,9 +176,17 @@ absl::StatusOr<Worker::Logs> OpenLogs(const ServerFlags& flags, const ClusterSta
   RETURN_IF_ERROR(CheckPrivateDirectory(directory));
   RETURN_IF_ERROR(ClaimLogDirectory(directory, cluster.uuid));
   if (CloseToOthers(directory)) spdlog::info("{} was readable by other users; now it is only this user's", directory);
+  std::shared_ptr<LogStore> store = std::make_shared<DirectoryLogStore>(&files, directory);
+  if (!flags.log_key.empty()) {
+    constexpr const char* kAboutPlain =
+        "If it is from the time before logs were encrypted, start the servers once with --log-plain-ok, and then run "
+        "cellctl checkpoint, which replaces it";
+    ASSIGN_OR_RETURN(std::shared_ptr<KeyFile> keys,
+                     KeyFile::Open(flags.log_key, flags.log_plain_ok ? "" : kAboutPlain));
+    store = std::make_shared<SealedLogStore>(std::move(store), std::move(keys));
+  }
   const ThreadPool::Work wake = [fabric] { fabric->Wake(); };
-  return Worker::Logs{std::make_shared<DirectoryLogStore>(&files, directory),
-                      std::make_unique<OsThreadPool>(kDiskThreads, wake),
+  return Worker::Logs{std::move(store), std::make_unique<OsThreadPool>(kDiskThreads, wake),
                       std::make_unique<OsThreadPool>(kReplayThreads, wake)};
 }
 
@@ -215,6 +228,7 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const ServerFlags& flags,
   ASSIGN_OR_RETURN(auto fabric, OpenFabric({.kind = flags.fabric,
                                             .polling = flags.poll == "busy" ? Polling::kBusy : Polling::kAdaptive,
                                             .huge_pages = flags.huge_pages,
+                                            .zero_freed = flags.zero_freed,
                                             .credentials = credentials,
                                             .shm_group = flags.shm_group_id,
                                             .rdma_device = flags.rdma_device,

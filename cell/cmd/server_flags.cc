@@ -90,6 +90,10 @@ void DeclareFlags(CLI::App* app, ServerFlags* flags) {
                 "Process searches that arrive together as one batch (default: yes)");
   app->add_flag("--huge-pages,!--no-huge-pages", flags->huge_pages,
                 "Use huge pages if enough of them are available (default: yes)");
+  app->add_flag(
+      "--zero-freed", flags->zero_freed,
+      "Overwrite what is freed in this server's memory with zeros: deleted and replaced pairs, and regions that "
+      "were moved away or dropped. Costs time with each write, and 0.1 s for each GB of a region that goes");
   app->add_option(
          "--inline-max", flags->inline_max,
          "Store pairs of at most this many bytes, key and value together, in the tree's leaves, so that clients "
@@ -132,6 +136,15 @@ void DeclareFlags(CLI::App* app, ServerFlags* flags) {
   app->add_option("--log-dir", flags->log_dir,
                   "Directory of the logs; takeovers and migrations need one directory that all servers can access; "
                   "default: DIR/log");
+  CLI::Option* const log_key =
+      app->add_option("--log-key", flags->log_key,
+                      "File with the keys by which logs and checkpoints are encrypted (cellctl key new). All servers "
+                      "that share the logs "
+                      "need it. Read again when it changes: the first key encrypts, all of them decrypt");
+  app->add_flag("--log-plain-ok", flags->log_plain_ok,
+                "With --log-key, read logs that are not encrypted, too: once, when encryption is turned on. "
+                "Then run cellctl checkpoint")
+      ->needs(log_key);
   app->add_option("--sync-bound-ms", flags->sync_bound_ms,
                   "With --durability async, the maximum time in milliseconds from acknowledging a write until it is on "
                   "disk; a crash loses at most the writes of this time, and writes wait while the disk is slower")

@@ -36,12 +36,15 @@ struct ServerFlags {
   std::string poll = "adaptive";
   bool batching = true;
   bool huge_pages = true;
+  bool zero_freed = false;
   std::optional<size_t> inline_max;
   double split_at = 0.75;
   bool balance = true;
   bool join = true;
   std::string durability = "async";
   std::string log_dir;
+  std::string log_key;
+  bool log_plain_ok = false;
   double sync_bound_ms = 10;
   uint64_t checkpoint_mb = 64;
   double takeover_after_s = 1;

@@ -12,13 +12,20 @@ namespace {
 // Reads tell where every key is and how much there is, so they are for operators, too. Clients and servers get what
 // they need over the fabric.
 constexpr std::array kRpcs = {
-    Rpc{"Status", Role::kOperator, false},     Rpc{"Regions", Role::kOperator, false},
-    Rpc{"Allocate", Role::kOperator, true},    Rpc{"Split", Role::kOperator, true},
-    Rpc{"Join", Role::kOperator, true},        Rpc{"Move", Role::kOperator, true},
-    Rpc{"Drain", Role::kOperator, true},       Rpc{"Rebalance", Role::kOperator, true},
-    Rpc{"Checkpoint", Role::kOperator, true},  Rpc{"CreateTable", Role::kOperator, true},
-    Rpc{"DropTable", Role::kOperator, true, true},   Rpc{"SetEviction", Role::kOperator, true, true},
-    Rpc{"ChangeGrant", Role::kOperator, true, true}, Rpc{"EnforceGrants", Role::kOperator, true},
+    Rpc{"Status", Role::kOperator, false},
+    Rpc{"Regions", Role::kOperator, false},
+    Rpc{"Allocate", Role::kOperator, true},
+    Rpc{"Split", Role::kOperator, true},
+    Rpc{"Join", Role::kOperator, true},
+    Rpc{"Move", Role::kOperator, true},
+    Rpc{"Drain", Role::kOperator, true},
+    Rpc{"Rebalance", Role::kOperator, true},
+    Rpc{"Checkpoint", Role::kOperator, true},
+    Rpc{"CreateTable", Role::kOperator, true},
+    Rpc{"DropTable", Role::kOperator, true, true},
+    Rpc{"SetEviction", Role::kOperator, true, true},
+    Rpc{"ChangeGrant", Role::kOperator, true, true},
+    Rpc{"EnforceGrants", Role::kOperator, true},
     Rpc{"SetLogLevel", Role::kOperator, true},
 };
 

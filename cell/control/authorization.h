@@ -30,8 +30,8 @@ std::string ServerUri(std::string_view server);
 // A request of control.proto.
 struct Rpc {
   std::string_view name;
-  Role needs;    // Only this role may make it...
-  bool changes;  // It changes the cluster or the server, so it is written into the audit log.
+  Role needs;              // Only this role may make it...
+  bool changes;            // It changes the cluster or the server, so it is written into the audit log.
   bool of_admins = false;  // ...and clients, about pairs that they administer.
 };
 

@@ -72,10 +72,10 @@ class ControlClient {
   // or, to remove the rule, default.
   absl::Status SetEviction(const std::string& table, const std::string& prefix, const std::string& evict);
   struct GrantChange {
-    std::string user, rights;      // As in control.proto.
-    bool everything = false;       // For the tree and all tables,
-    std::string table = {};        // or for this Pilaf table,
-    std::string prefix = {};       // or for the keys of the tree that begin with this.
+    std::string user, rights;  // As in control.proto.
+    bool everything = false;   // For the tree and all tables,
+    std::string table = {};    // or for this Pilaf table,
+    std::string prefix = {};   // or for the keys of the tree that begin with this.
     bool revoke = false;
   };
   absl::Status ChangeGrant(const GrantChange& change);

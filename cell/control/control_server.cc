@@ -260,11 +260,12 @@ class ControlServer::RpcService : public control::Control::Service {
 
   grpc::Status ChangeGrant(grpc::ServerContext*, const control::ChangeGrantRequest* request,
                            control::ChangeGrantReply*) override {
-    const ControlledWorker::GrantChange change{request->user(), request->rights(),
+    const ControlledWorker::GrantChange change{request->user(),
+                                               request->rights(),
                                                {request->everything(), request->table(), request->prefix()},
                                                request->revoke()};
-    return ToGrpc(Order<absl::Status>(
-        [this, &change](auto answer) { workers_[0]->ChangeGrant(change, std::move(answer)); }));
+    return ToGrpc(
+        Order<absl::Status>([this, &change](auto answer) { workers_[0]->ChangeGrant(change, std::move(answer)); }));
   }
 
   grpc::Status EnforceGrants(grpc::ServerContext*, const control::EnforceGrantsRequest* request,

@@ -339,8 +339,8 @@ TEST_F(ControlOverWorkers, ChangesGrants) {
   EXPECT_TRUE(client_->ChangeGrant({.user = "*", .rights = "write,read", .prefix = "p"}).ok());
   EXPECT_TRUE(client_->EnforceGrants(true).ok());
   EXPECT_TRUE(client_->EnforceGrants(false).ok());
-  EXPECT_EQ(workers_[0].Orders(), (Orders{"grant a read of everything", "revoke a scan of t/", "grant * write,read of /p",
-                                          "enforce", "enforce no more"}));
+  EXPECT_EQ(workers_[0].Orders(), (Orders{"grant a read of everything", "revoke a scan of t/",
+                                          "grant * write,read of /p", "enforce", "enforce no more"}));
 }
 
 TEST_F(ControlOverWorkers, TellsWhyAWorkerFailed) {

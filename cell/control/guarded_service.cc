@@ -87,10 +87,11 @@ grpc::Status GuardedService::Guard(const char* name,
     return client.has_value() && scope.has_value() && administers_(client->name, *scope);
   };
   if (!May(entry.caller, rpc) && !administers()) {
-    return refuse({grpc::StatusCode::PERMISSION_DENIED,
-                   fmt::format("{} may not do this: operators may, whose certificate has the URI cell://operator/NAME, "
-                               "and for some requests clients with a grant of admin",
-                               entry.caller.name.empty() ? "a client without a cell:// identity" : entry.caller.name)});
+    return refuse(
+        {grpc::StatusCode::PERMISSION_DENIED,
+         fmt::format("{} may not use the control plane for this: only operators may, whose certificate has the "
+                     "URI cell://operator/NAME, or a client with a grant of admin for what it is about",
+                     entry.caller.name.empty() ? "a client without a cell:// identity" : entry.caller.name)});
   }
   if (!rpc->changes) return (behind_->*method)(context, request, reply);
   entry.arguments = request->ShortDebugString();

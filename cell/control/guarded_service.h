@@ -61,10 +61,7 @@ class GuardedService : public control::Control::Service {
 
   // Both outlive this.
   GuardedService(control::Control::Service* behind, Auditor* auditor, Identify identify, Administers administers)
-      : behind_(behind),
-        auditor_(auditor),
-        identify_(std::move(identify)),
-        administers_(std::move(administers)) {}
+      : behind_(behind), auditor_(auditor), identify_(std::move(identify)), administers_(std::move(administers)) {}
 
   grpc::Status Status(grpc::ServerContext* context, const control::StatusRequest* request,
                       control::StatusReply* reply) override;

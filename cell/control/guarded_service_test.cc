@@ -150,9 +150,10 @@ TEST_F(GuardedServiceTest, AClientAdministersWhatItHasAGrantFor) {
   EXPECT_EQ(grant([](auto* request) { request->set_table("its"); }), Code::UNIMPLEMENTED);
   EXPECT_EQ(grant([](auto* request) { request->set_prefix("its"); }), Code::PERMISSION_DENIED);
   EXPECT_EQ(grant([](auto* request) {
-    request->set_table("its");
-    request->set_everything(true);
-  }), Code::PERMISSION_DENIED);
+              request->set_table("its");
+              request->set_everything(true);
+            }),
+            Code::PERMISSION_DENIED);
   control::CreateTableRequest create;
   create.set_table("its");
   control::CreateTableReply created;

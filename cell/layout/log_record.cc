@@ -8,6 +8,8 @@
 namespace cell {
 namespace {
 
+bool IsKnown(RecordKind kind) { return kind >= RecordKind::kBegin && kind <= RecordKind::kHashJoin; }
+
 bool SizesFit(const LogRecord& record) {
   switch (record.kind) {
     case RecordKind::kBegin:
@@ -74,7 +76,8 @@ void AppendRecord(const RecordContext& context, RecordKind kind, std::string_vie
 std::optional<LogRecord> ParseFrame(std::string_view bytes, uint32_t region) {
   if (bytes.size() < sizeof(RecordHeader)) return std::nullopt;
   const auto header = Load<RecordHeader>(AsBytes(bytes).data());
-  if (header.bytes < sizeof(header) + header.key_bytes || header.bytes > kRecordBytesMax ||
+  const size_t tag_bytes = (header.flags & kSealed) != 0 ? kSealTagBytes : 0;
+  if (header.bytes < sizeof(header) + header.key_bytes + tag_bytes || header.bytes > kRecordBytesMax ||
       RoundUp(header.bytes, kRecordAlignment) > bytes.size()) {
     return std::nullopt;
   }
@@ -90,7 +93,9 @@ std::optional<LogRecord> ParseFrame(std::string_view bytes, uint32_t region) {
 std::optional<LogRecord> ParseRecord(std::string_view bytes, uint32_t region) {
   std::optional<LogRecord> record = ParseFrame(bytes, region);
   if (!record.has_value()) return record;
-  if (Load<RecordHeader>(AsBytes(bytes).data()).reserved != 0 || !SizesFit(*record)) return std::nullopt;
+  const uint8_t flags = Load<RecordHeader>(AsBytes(bytes).data()).flags;
+  if (flags != 0 && flags != kSealed) return std::nullopt;
+  if (record->sealed ? !IsKnown(record->kind) : !SizesFit(*record)) return std::nullopt;
   return record;
 }
 
@@ -103,7 +108,10 @@ LogRecord ReadRecord(const char* bytes) {
   record.sequence = header.sequence;
   record.synced = header.sequence - 1 - std::min<uint64_t>(header.unsynced, header.sequence - 1);
   record.key = std::string_view(bytes + sizeof(header), header.key_bytes);
-  record.value = std::string_view(record.key.end(), header.bytes - sizeof(header) - header.key_bytes);
+  record.sealed = (header.flags & kSealed) != 0;
+  const size_t tag_bytes = record.sealed ? kSealTagBytes : 0;
+  record.value = std::string_view(record.key.end(), header.bytes - sizeof(header) - header.key_bytes - tag_bytes);
+  if (record.sealed && (header.flags & kOpened) == 0) return record;
   if (record.kind == RecordKind::kPutExpiring && record.value.size() >= sizeof(Expiry)) {
     record.expiry = Load<Expiry>(AsBytes(record.value).data());
     if (record.expiry == kNeverExpires || record.expiry > kExpiryMax) return record;
@@ -111,6 +119,11 @@ LogRecord ReadRecord(const char* bytes) {
     record.value.remove_prefix(sizeof(Expiry));
   }
   return record;
+}
+
+std::optional<LogRecord> OpenedRecord(const char* bytes) {
+  const LogRecord record = ReadRecord(bytes);
+  return SizesFit(record) ? std::optional<LogRecord>(record) : std::nullopt;
 }
 
 }  // namespace cell

@@ -22,9 +22,15 @@
 //                                            in the records since the last kHashCut
 //   kPutExpiring  key, Expiry and value      like kPut, for a pair with an expiry
 //
+// The records of an encrypted file are sealed (cell/log/record_cipher.h), except for the first one, whose value a
+// SealBegin follows. In a sealed record key and value are encrypted, and a tag follows them, which its size counts:
+//
+//   [RecordHeader, flags kSealed][encrypted key and value][tag, 16 bytes][zeros to a multiple of 8]
+//
 // The first record of a file keeps its frame and the fields of SegmentBegin in every format, so that a release
 // recognizes the files of a later one. Format 2 added kMarker, format 3 kJoin and kClear, format 4 kPutExpiring and
-// kHashJoin, and format 5 the epochs of the other region in cuts and joins.
+// kHashJoin, and format 5 the epochs of the other region in cuts and joins. Format 6 is that of
+// encrypted files.
 //
 // Replaying a record twice is safe. The effect of all records except kBegin and the ranges depends only on the last
 // record of each key, on the cuts and clears before it and on the last cut or join, so records may be applied to a
@@ -74,12 +80,17 @@ struct RecordHeader {
   uint32_t epoch;     // Ownership epoch.
   uint16_t key_bytes;
   RecordKind kind;
-  uint8_t reserved;
+  uint8_t flags;  // kSealed; other bits are zero.
 };
 static_assert(sizeof(RecordHeader) == 32);
 
+inline constexpr uint8_t kSealed = 1;
+inline constexpr uint8_t kOpened = 2;  // Only in memory: a sealed record that was opened in place.
+inline constexpr size_t kSealTagBytes = 16;
+
 inline constexpr size_t kRecordAlignment = 8;
-inline constexpr size_t kRecordBytesMax = sizeof(RecordHeader) + kNodeBytesMax + sizeof(Expiry) + kValueBytesMax;
+inline constexpr size_t kRecordBytesMax =
+    sizeof(RecordHeader) + kNodeBytesMax + sizeof(Expiry) + kValueBytesMax + kSealTagBytes;
 inline constexpr uint64_t kLogMagic = 0x31474f4c4c4c4543;  // "CELLLOG1" in memory order
 
 struct SegmentBegin {
@@ -89,6 +100,15 @@ struct SegmentBegin {
 };
 inline constexpr uint32_t kLogFormat = 5;     // The format that is written.
 inline constexpr uint32_t kLogFormatMin = 1;  // The oldest format that can be read.
+inline constexpr uint32_t kSealedLogFormat = 6;
+inline constexpr uint32_t kSealedBackupFormat = 4;  // Of tools/backup_file.h.
+
+// Follows SegmentBegin in an encrypted file.
+struct SealBegin {
+  std::byte key_id[8];  // DataKey::id.
+  std::byte salt[32];   // Random.
+};
+static_assert(sizeof(SealBegin) == 40);
 
 struct RangeValue {
   Pointer right;
@@ -159,8 +179,12 @@ struct LogRecord {
   std::string_view value;
   Expiry expiry = kNeverExpires;  // Of a kPutExpiring record. Its kind here is kPut, and its value is the pair's.
 
+  bool sealed = false;  // It is in a sealed record. Key and value are encrypted until they are opened.
+
   // Returns the number of bytes that the record takes.
-  size_t bytes() const { return RecordBytes(key.size(), ExpiryBytes(expiry) + value.size()); }
+  size_t bytes() const {
+    return RecordBytes(key.size(), ExpiryBytes(expiry) + value.size() + (sealed ? kSealTagBytes : 0));
+  }
   // Returns the pointer of a kRoute or kCut record.
   Pointer pointer() const { return Load<Pointer>(AsBytes(value).data()); }
   // Returns a value of fixed size. Fields that it does not have, because its format is older, are 0.
@@ -191,10 +215,13 @@ void AppendRecord(const RecordContext& context, RecordKind kind, std::string_vie
 // valid CRC. Its kind may belong to a later format.
 std::optional<LogRecord> ParseFrame(std::string_view bytes, uint32_t region);
 // Works like ParseFrame, but returns nullopt for kinds that this release does not know. Checks the sizes that the kind
-// prescribes, but not the content.
+// prescribes, but not the content. Of a sealed record only the header counts (OpenedRecord).
 std::optional<LogRecord> ParseRecord(std::string_view bytes, uint32_t region);
 
-// Reads a record that was accepted before and has not changed since.
+// Reads a record that was accepted before and has not changed since, or was opened in place.
 LogRecord ReadRecord(const char* bytes);
+// Reads a sealed record that was accepted and then opened in place. Returns nullopt if its sizes are not those that its
+// kind prescribes.
+std::optional<LogRecord> OpenedRecord(const char* bytes);
 
 }  // namespace cell

@@ -61,8 +61,8 @@ TEST_F(LogFormatTest, EachFormatThatIsReadIsRead) {
 
 // The segment has only its beginning, and nothing after it could say that it was on disk.
 TEST_F(LogFormatTest, ALastSegmentOfALaterFormatIsNoTornTail) {
-  Write(1, 1, Segment(kLogFormat + 1));
-  ExpectForeign(Open(), first_, fmt::format("has format {}", kLogFormat + 1));
+  Write(1, 1, Segment(kSealedLogFormat + 1));
+  ExpectForeign(Open(), first_, fmt::format("has format {}", kSealedLogFormat + 1));
   ASSERT_TRUE(store_.Remove(kRegion, UINT32_MAX).ok());
   Write(1, 1, Segment(kLogFormat));
   std::string second;
@@ -73,7 +73,7 @@ TEST_F(LogFormatTest, ALastSegmentOfALaterFormatIsNoTornTail) {
 
 TEST_F(LogFormatTest, ABeginningMayHaveMoreFieldsInALaterFormat) {
   std::string bytes;
-  AppendRecord({kRegion, 1, 1, 0}, RecordKind::kBegin, "", BeginOf(kLogFormat + 1), "more", &bytes);
+  AppendRecord({kRegion, 1, 1, 0}, RecordKind::kBegin, "", BeginOf(kSealedLogFormat + 1), "more", &bytes);
   Write(1, 1, bytes);
   ExpectForeign(Open(), first_, "has format");
 }
@@ -127,7 +127,7 @@ TEST_F(LogFormatTest, ACheckpointOfALaterFormatIsNamed) {
   Write(1, 1, Segment(kLogFormat));
   const std::unique_ptr<LogWriter> writer = *store_.BeginCheckpoint(kRegion, 1, 1);
   std::string bytes;
-  AppendRecord({kRegion, 1, 1, 0}, RecordKind::kBegin, "", BeginOf(kLogFormat + 1), {}, &bytes);
+  AppendRecord({kRegion, 1, 1, 0}, RecordKind::kBegin, "", BeginOf(kSealedLogFormat + 1), {}, &bytes);
   ASSERT_TRUE(writer->Append(bytes).ok() && writer->Sync().ok());
   ASSERT_TRUE(store_.CommitCheckpoint(kRegion, 1, 1).ok());
   ExpectForeign(Open(), "checkpoint", "has format");

@@ -6,6 +6,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
+#include "cell/log/record_cipher.h"
 #include "cell/log/record_reader.h"
 #include "cell/log/region_log.h"
 #include "fmt/format.h"
@@ -40,7 +41,7 @@ RecordReader Reader(LogStore* store, uint32_t region, const LogPart& part) {
   const auto read = [store, region, part](uint64_t offset, MutableBytes to) {
     return store->Read(region, part, offset, to);
   };
-  return RecordReader(read, part.name, region, part.epoch);
+  return RecordReader(read, part.name, region, part.epoch, store->keys());
 }
 
 MeganodeRange RangeOf(const LogRecord& record) {
@@ -171,12 +172,13 @@ absl::Status LogReplay::ReadSegment(const LogPart& part, uint64_t limit, bool la
   BlockBuffer& segment = segments_.back();
   ASSIGN_OR_RETURN(const size_t read, store_->Read(region_, part, 0, {segment.data(), segment.size()}));
   const std::string_view all = AsText({segment.data(), read});
+  RecordOpener opener(store_->keys(), part.name, region_, part.epoch);
   size_t at = 0;
   uint64_t expected = part.sequence;
   while (expected < limit) {
     const std::optional<LogRecord> frame = ParseFrame(all.substr(at), region_);
     if (!frame.has_value() || frame->sequence != expected || frame->epoch != part.epoch) break;
-    const std::optional<LogRecord> record = ParseRecord(all.substr(at), region_);
+    std::optional<LogRecord> record = ParseRecord(all.substr(at), region_);
     if (at == 0) {
       const absl::Status known = CheckBegin(record.has_value() ? *record : *frame, part.name, region_);
       if (!known.ok() && last && Mutated(Mutant::kForeignFormatTorn)) return absl::OkStatus();
@@ -186,6 +188,11 @@ absl::Status LogReplay::ReadSegment(const LogPart& part, uint64_t limit, bool la
       return ForeignFile(part.name,
                          fmt::format("it has a record of kind {} at offset {}, which this release does not know",
                                      static_cast<int>(frame->kind), at));
+    }
+    if (at == 0) {
+      RETURN_IF_ERROR(opener.Begin(*record));
+    } else {
+      RETURN_IF_ERROR(opener.Open(&*record, at));  // In `segment`.
     }
     if (expected >= next_sequence_) RETURN_IF_ERROR(Apply(*record, part, at));
     synced_ = std::max(synced_, record->synced);

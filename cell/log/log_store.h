@@ -22,6 +22,8 @@
 
 namespace cell {
 
+class KeySource;
+
 // Writes a segment or a checkpoint.
 class LogWriter {
  public:
@@ -43,6 +45,9 @@ struct LogPart {
 class LogStore {
  public:
   virtual ~LogStore() = default;
+
+  // Returns the keys by which readers open what was read, or null if nothing is encrypted.
+  virtual KeySource* keys() { return nullptr; }
 
   // Returns whether there is a part of a region's log.
   virtual absl::StatusOr<bool> Has(uint32_t region) = 0;

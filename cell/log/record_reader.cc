@@ -31,8 +31,9 @@ absl::Status CheckBegin(const LogRecord& record, const std::string& name, uint32
     return DamagedFile(name, 0, "it is not a log or checkpoint of this region");
   }
   if (begin.format >= kLogFormatMin && begin.format <= kLogFormat) return absl::OkStatus();
+  if (begin.format == kSealedLogFormat) return absl::OkStatus();
   return ForeignFile(name, fmt::format("it has format {}, but this release reads formats {} to {}", begin.format,
-                                       kLogFormatMin, kLogFormat));
+                                       kLogFormatMin, kSealedLogFormat));
 }
 
 // Reads more of the file behind the bytes that are left. These end at a block's border, so that the file's blocks are
@@ -60,6 +61,11 @@ absl::StatusOr<LogRecord> RecordReader::Next() {
   if (!record.has_value()) return DamagedFile(name_, offset(), "there is no valid record, but the file has not ended");
   if (record->sequence != ++count_ || record->epoch != epoch_) {
     return DamagedFile(name_, offset(), fmt::format("record {} is not the expected record", record->sequence));
+  }
+  if (count_ == 1 && record->kind == RecordKind::kBegin) {
+    RETURN_IF_ERROR(opener_.Begin(*record));
+  } else {
+    RETURN_IF_ERROR(opener_.Open(&*record, offset()));
   }
   at_ += record->bytes();
   return *record;

@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 #include "cell/io/file/block_buffer.h"
 #include "cell/layout/log_record.h"
+#include "cell/log/record_cipher.h"
 
 namespace cell {
 
@@ -24,12 +25,14 @@ class RecordReader {
   // Reads [offset, offset + to.size()) of the file, as far as it goes (Files::Read).
   using Read = std::function<absl::StatusOr<size_t>(uint64_t offset, MutableBytes to)>;
 
-  // Reads records of this region and epoch, numbered from 1. `name` is for messages.
-  RecordReader(Read read, std::string name, uint32_t region, uint32_t epoch)
-      : read_(std::move(read)), name_(std::move(name)), region_(region), epoch_(epoch) {}
+  // Reads records of this region and epoch, numbered from 1. `name` is for messages. `keys` open an encrypted file;
+  // null: there are none. They must outlive this.
+  RecordReader(Read read, const std::string& name, uint32_t region, uint32_t epoch, KeySource* keys)
+      : read_(std::move(read)), name_(name), region_(region), epoch_(epoch), opener_(keys, name, region, epoch) {}
 
   // Returns the next record, valid until the next call. Returns DataLoss if there is no sound record, because a
-  // finished file has an end record.
+  // finished file has an end record, or if the record of an encrypted file was changed. Returns FailedPrecondition if
+  // the file cannot be decrypted (RecordOpener::Begin).
   absl::StatusOr<LogRecord> Next();
   // Returns the offset of the next record.
   uint64_t offset() const { return read_bytes_ - (end_ - at_); }
@@ -42,6 +45,7 @@ class RecordReader {
   const std::string name_;
   const uint32_t region_;
   const uint32_t epoch_;
+  RecordOpener opener_;
   BlockBuffer buffer_;
   size_t at_ = 0, end_ = 0;  // Bytes that were read but not returned yet.
   uint64_t read_bytes_ = 0;  // Position in the file.

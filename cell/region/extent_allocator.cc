@@ -298,6 +298,7 @@ void ExtentAllocator::Free(uint64_t offset) {
     damaged_ = true;
     return;
   }
+  if (memory_->zero_freed()) memory_->Zero(WordOffset(at, 1), block.units * kUnitBytes - kBlockHeaderBytes);
   --state().blocks;
   state().bytes_used -= block.units * kUnitBytes;
   if (right_block.free) Unlink(right, right_block.units);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -44,6 +45,17 @@ class RegionMemory {
     }
   }
 
+  // Sets whether what is freed is overwritten with zeros: extents, nodes, and what deletes leave in nodes.
+  void set_zero_freed(bool zero_freed) { zero_freed_ = zero_freed; }
+  bool zero_freed() const { return zero_freed_; }
+  // Stores zeros. Both are multiples of 8.
+  void Zero(uint64_t offset, uint64_t bytes) {
+    static constexpr std::array<std::byte, 4096> kZeros{};
+    for (uint64_t done = 0; done < bytes; done += kZeros.size()) {
+      Store(offset + done, kZeros.data(), std::min<uint64_t>(kZeros.size(), bytes - done));
+    }
+  }
+
   // Returns a number that grows with each store. Where it has not, nodes and extents are as they were.
   uint64_t stores() const { return stores_; }
 
@@ -63,6 +75,7 @@ class RegionMemory {
   std::byte* base_ = nullptr;
   uint64_t bytes_ = 0;
   uint64_t stores_ = 0;
+  bool zero_freed_ = false;
   WrittenPages* written_ = nullptr;
   std::function<void()> after_step_;
 };

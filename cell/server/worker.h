@@ -48,8 +48,8 @@ class Worker {
     CheckpointerOptions checkpoints;
     RecovererOptions recoverer;
     LogCollectorOptions collector;
-    int64_t refresh_every_ns = 1'000'000'000;   // TableRefresher
-    int64_t start_pause_ns = 1'000'000;  // Pause in Start between two checks whether the first region is created.
+    int64_t refresh_every_ns = 1'000'000'000;  // TableRefresher
+    int64_t start_pause_ns = 1'000'000;        // Pause in Start between two checks whether the first region is created.
   };
   // The store of its regions' logs, and the thread pools that write them; null without durability.
   struct Logs {

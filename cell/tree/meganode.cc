@@ -155,6 +155,9 @@ absl::Status Meganode::CheckHeader(const RegionHeader& header, uint32_t region, 
 void Meganode::FreeNode(Pointer node) {
   RegionHeader& h = memory_->header();
   memory_->StoreWord(node.offset() + offsetof(NodeHeader, right), 0);
+  if (memory_->zero_freed()) {  // A reader that is still there finds a wrong CRC, or that the node is invalid.
+    memory_->Zero(node.offset() + sizeof(NodeHeader), node_bytes_ - sizeof(NodeHeader) - kTailVersionBytes);
+  }
   if (h.free_node == 0) {
     h.free_node = node.offset();
   } else {

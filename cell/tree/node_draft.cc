@@ -189,6 +189,7 @@ void NodeDraft::PublishAs(RegionMemory* memory, uint64_t offset, bool hidden) {
   // a region was copied but never arrived whole.
   const uint64_t found = LoadWord(memory->at(tail_offset), std::memory_order_relaxed);
   const uint64_t version = found + found % 2;
+  if (memory->zero_freed()) Compact();  // Leaves nothing of what was deleted.
   header().crc = NodeCrc(bytes_.data(), node_bytes_);
   memory->StoreWord(offset, hidden ? kVersionGone : version + 1, std::memory_order_relaxed);
   memory->StoreWord(tail_offset, version + 1, std::memory_order_relaxed);

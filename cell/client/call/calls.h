@@ -30,8 +30,8 @@ absl::Status CheckValue(std::string_view key, std::string_view value);
 absl::Status ReadOutcome(absl::Status status);
 // Returns true if a read was interfered with by writers too often.
 inline bool KeptChanging(const absl::Status& status) { return status.code() == absl::StatusCode::kAborted; }
-// Returns whether an operation whose reads have failed calls the worker instead: they were interfered with too often, or
-// this client may not read memory, and its user did not insist on it.
+// Returns whether an operation whose reads have failed calls the worker instead: they were interfered with too often,
+// or this client may not read memory, and its user did not insist on it.
 inline bool AsksServer(const absl::Status& status, const CallContext& context) {
   return KeptChanging(status) || (absl::IsPermissionDenied(status) && context.path == Path::kHybrid);
 }

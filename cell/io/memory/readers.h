@@ -1,7 +1,7 @@
 // Readers says which peers may read the memory of an endpoint's regions one-sided.
 //
-// The memory of a region has whatever pairs the region has, and later those of another region. So it is for all of it or
-// for nothing.
+// The memory of a region has whatever pairs the region has, and later those of another region. So it is for all of it
+// or for nothing.
 #pragma once
 
 #include <functional>

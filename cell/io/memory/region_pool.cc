@@ -46,6 +46,7 @@ absl::StatusOr<RegionMemory*> RegionPool::Make(uint32_t region, uint64_t bytes, 
   }
   made->id = region;
   made->staged = staged;
+  made->memory.set_zero_freed(zero_freed_);
   RegionMemory* const memory = &made->memory;
   const std::lock_guard lock(mutex_);
   regions_.push_back(std::move(made));
@@ -68,6 +69,7 @@ void RegionPool::Drop(uint32_t region) {
   std::vector<Region::Former>& former = (*it)->former;
   std::erase_if(former, [&](const auto& one) { return one.id == region || now_ns - one.dropped_ns >= kFormerNs; });
   former.push_back({region, now_ns});
+  if (zero_freed_) (*it)->memory.Zero(0, (*it)->bytes);
   dropped_.push_back(std::move(*it));
   regions_.erase(it);
 }

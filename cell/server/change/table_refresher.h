@@ -1,5 +1,6 @@
 // TableRefresher keeps what a worker knows of the region table from growing old if its membership does not follow the
-// cluster by itself (Membership::watches). So a change of grants or rules that another server has made counts here, too.
+// cluster by itself (Membership::watches). So a change of grants or rules that another server has made counts here,
+// too.
 //
 // Not thread-safe: used only on the worker's thread.
 #pragma once

@@ -1,4 +1,5 @@
-// Permissions says what the peers of a worker may do with pairs, by the grants of the region table, and refuses the rest.
+// Permissions says what the peers of a worker may do with pairs, by the grants of the region table, and refuses the
+// rest.
 //
 // As long as grants are not enforced, everybody may do everything, and a request costs one comparison. Operators and
 // servers always may. A change of grants counts for all requests that are parsed after this worker has seen it.

@@ -9,8 +9,9 @@
 namespace cell {
 
 // Writes the reply to `to` and returns its size. If `seen` is not null, it is the keys that the scan may see: it has
-// request.key. The reply then has pairs of them alone, and continues behind them if the request does. Returns InvalidArgument if there is no room for one entry, and
-// DataLoss if the first entry, or its leaf, was damaged in memory. A reply ends before such an entry.
+// request.key. The reply then has pairs of them alone, and continues behind them if the request does. Returns
+// InvalidArgument if there is no room for one entry, and DataLoss if the first entry, or its leaf, was damaged in
+// memory. A reply ends before such an entry.
 absl::StatusOr<size_t> ServeScan(const Meganode& tree, const Parsed<ScanRequest>& request, const KeySpan* seen,
                                  MutableBytes to);
 

@@ -13,6 +13,7 @@ absl::StatusOr<std::unique_ptr<MultiFabric>> OpenFabric(const FabricOptions& opt
   }
   const auto wanted = [&](FabricKind kind) { return only.value_or(kind) == kind; };
   auto pool = std::make_shared<RegionPool>(options.huge_pages);
+  pool->set_zero_freed(options.zero_freed);
   auto fabric = std::make_unique<MultiFabric>(options.polling, pool);
   if (wanted(FabricKind::kShm)) {
     fabric->Add(FabricKind::kShm, std::make_unique<ShmFabric>(ShmFabricOptions{.polling = options.polling,

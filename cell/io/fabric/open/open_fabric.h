@@ -17,6 +17,7 @@ struct FabricOptions {
   std::string kind = "auto";  // "auto": all that this machine has; or one of "shm", "tcp", "verbs".
   Polling polling = Polling::kAdaptive;
   bool huge_pages = true;
+  bool zero_freed = false;                                                               // RegionPool::set_zero_freed
   std::shared_ptr<CredentialSource> credentials = std::make_shared<FixedCredentials>();  // For tcp and verbs.
   std::optional<gid_t> shm_group = {};                                                   // ShmFabricOptions::group.
   // For verbs connections that are made from here (VerbsFabricOptions).

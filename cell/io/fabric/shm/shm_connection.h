@@ -84,9 +84,9 @@ inline constexpr int kPacketsAtOnce = 16;
 
 struct ShmFabric::Peer {
   PeerSocket socket;
-  Identity identity;     // Valid once it is welcome.
+  Identity identity;        // Valid once it is welcome.
   bool has_region = false;  // It was given access to a region.
-  bool welcome = false;  // The handshake is done.
+  bool welcome = false;     // The handshake is done.
   int64_t accepted_ns = 0;
   bool broken = false;
   ShmMemory rings;

@@ -192,7 +192,7 @@ bool ShmFabric::HandOverRegion(ConnectionId id, const AskRegion& ask) {
   if (!pool()->MayRead(peers_[id]->identity)) {
     answer.bytes = kMayNotRead;
   } else if (const auto region = pool()->Find(static_cast<uint32_t>(ask.region));
-      region.has_value() && ask.region <= UINT32_MAX) {
+             region.has_value() && ask.region <= UINT32_MAX) {
     answer.bytes = region->bytes;
     fds.push_back(region->shm->fd());
     peers_[id]->has_region = true;

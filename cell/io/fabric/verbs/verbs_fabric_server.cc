@@ -49,14 +49,15 @@ void VerbsFabric::TellRegion(Link* link, uint32_t region) {
     return Break(link, "the device refuses to answer reads");
   }
   link->has_region |= registration != nullptr;
-  Send(link, type, region, 0,
-       {reinterpret_cast<const std::byte*>(&key), registration != nullptr ? sizeof(key) : 0}, {});
+  Send(link, type, region, 0, {reinterpret_cast<const std::byte*>(&key), registration != nullptr ? sizeof(key) : 0},
+       {});
 }
 
 void VerbsFabric::SetReaders(Readers readers) {
   PollingFabric::SetReaders(std::move(readers));
   for (const auto& [id, link] : links_) {
-    if (link->accepted && link->state == Link::State::kUp && link->has_region && !pool()->MayRead(link->server_handshake->peer())) {
+    if (link->accepted && link->state == Link::State::kUp && link->has_region &&
+        !pool()->MayRead(link->server_handshake->peer())) {
       Break(link.get(), "the peer may not read regions any more");
     }
   }

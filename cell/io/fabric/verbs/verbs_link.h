@@ -97,9 +97,9 @@ struct VerbsFabric::Link {
   CmId cm;
   Device* device = nullptr;
   bool has_region = false;  // It was given the key of a region.
-  bool counted = false;    // Counted by its domain's AddLink.
-  bool served = false;     // If broken: it was up, so the service knows of it.
-  bool forgotten = false;  // If broken: its owner has disconnected it.
+  bool counted = false;     // Counted by its domain's AddLink.
+  bool served = false;      // If broken: it was up, so the service knows of it.
+  bool forgotten = false;   // If broken: its owner has disconnected it.
   std::optional<PendingQueuePair> pending;
   std::optional<QueuePair> queue_pair;
   uint32_t inline_max = 0;
