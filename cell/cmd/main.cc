@@ -401,6 +401,7 @@ absl::Status Run(ServerFlags flags) {
     ASSIGN_OR_RETURN(std::unique_ptr<Worker> worker, StartWorker(flags, credentials, i));
     workers.push_back(std::move(worker));
   }
+  if (over_tcp && flags.control.address.empty()) flags.control.tls = {};  // They are for the data alone.
   std::deque<WorkerControl> controls;
   std::vector<ControlledWorker*> controlled;
   controlled.reserve(workers.size());

@@ -2,9 +2,12 @@
 // Requests for single keys never wait for more than a turn's worth of them.
 //
 // In a turn of the worker they are served for at most turn_ns, or one of them. The others wait, in a queue for each
-// peer. The next one is of the peer for which the worker has worked least among those that wait (start-time fair
-// queueing: Goyal, Vin, Cheng, SIGCOMM 1996). A peer that begins to wait counts as the one that was served last, so
-// nobody saves up time. Where only one peer asks, it gets everything.
+// peer. The next one is of the user for whom the worker has worked least among those that wait, and of that user's
+// connections of the one for which it has worked least (start-time fair queueing: Goyal, Vin, Cheng, SIGCOMM 1996, in
+// two levels). So nobody gets more by opening connections. Who begins to wait counts as the one that was served last,
+// so nobody saves up time. Where only one asks, it gets everything.
+//
+// A user is an identity (cell/layout/identity.h).
 //
 // Invariants
 //   1. Nothing is served at once while something waits.
@@ -58,7 +61,7 @@ class LongRequests {
       call.request = AsBytes(next.bytes);
       const int64_t took_ns = TimeOf(call, serve);
       used_ns_ += took_ns;
-      Charge(call.peer, took_ns);
+      Charge(call, took_ns);
     }
     return served;
   }
@@ -75,10 +78,18 @@ class LongRequests {
     IncomingCall call;  // Without the bytes of its request.
     std::string bytes;  // These bytes.
   };
+  using PeerOrder = std::set<std::pair<int64_t, ConnectionId>>;  // By what each has used.
+  struct User {
+    int64_t used_ns = 0;       // What the worker has done for it, counted from where it began to wait.
+    PeerOrder peers;           // Those of its connections that wait. Not empty.
+    int64_t last_used_ns = 0;  // Of the one that was served last, before it was.
+  };
+  using Users = std::map<std::string, User>;
   struct Peer {
+    Users::iterator user;
     std::deque<Kept> kept;
     size_t bytes = 0;
-    int64_t used_ns = 0;  // What the worker has done for it, counted from where it began to wait.
+    int64_t used_ns = 0;  // As of its user.
   };
 
   template <typename ServeCall>
@@ -90,15 +101,21 @@ class LongRequests {
   absl::Status Keep(const IncomingCall& call);
   // Takes the next one. REQUIRES: one waits.
   Kept Take();
-  // Adds to what a peer has used, if more of its requests wait.
-  void Charge(ConnectionId peer, int64_t ns);
+  // Adds to what a peer and its user have used, if more of their requests wait.
+  void Charge(const IncomingCall& call, int64_t ns);
+  // Ends the waiting of a peer, and of its user if that has no others.
+  void Leave(std::map<ConnectionId, Peer>::iterator peer);
+  static std::string NameOf(const IncomingCall& call) {
+    return call.from == nullptr ? std::string() : ToString(*call.from);
+  }
 
   const Clock* const clock_;
   const Limits limits_;
   int64_t used_ns_ = 0;  // In this turn.
   std::map<ConnectionId, Peer> waiting_;
-  std::set<std::pair<int64_t, ConnectionId>> order_;  // By what each has used.
-  int64_t last_used_ns_ = 0;                          // Of the peer that was served last, before it was.
+  Users users_;                                      // Those with peers that wait.
+  std::set<std::pair<int64_t, std::string>> order_;  // By what each user has used.
+  int64_t last_used_ns_ = 0;                         // Of the user that was served last, before it was.
   size_t size_ = 0;
   uint64_t ever_ = 0;
   uint64_t refused_ = 0;

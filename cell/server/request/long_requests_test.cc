@@ -17,10 +17,11 @@ class LongRequestsTest : public ::testing::Test {
   };
 
   // A request that takes `ns` of the worker.
-  absl::Status Come(ConnectionId peer, int64_t ns) {
+  absl::Status Come(ConnectionId peer, int64_t ns, const Identity* user = nullptr) {
     const std::string request = std::to_string(ns);
     IncomingCall call{};
     call.peer = peer;
+    call.from = user;
     call.request = AsBytes(request);
     return requests_.Serve(call, [this](const IncomingCall& one) { Work(one); });
   }
@@ -78,6 +79,36 @@ TEST_F(LongRequestsTest, ThePeerThatUsedLeastIsNext) {
     for (const ConnectionId peer : Turn()) order.push_back(peer);
   }
   EXPECT_EQ(order, (std::vector<ConnectionId>{1, 2, 2, 2, 2, 1, 1, 1}));
+}
+
+// One user has three connections, and another has one: both get the same time, and the three share theirs.
+TEST_F(LongRequestsTest, ConnectionsOfOneUserShareItsTime) {
+  const Identity greedy{Role::kClient, "greedy"}, modest{Role::kClient, "modest"};
+  ASSERT_TRUE(Come(9, 100).ok());
+  for (int i = 0; i < 4; ++i) {
+    for (const ConnectionId peer : {1u, 2u, 3u}) ASSERT_TRUE(Come(peer, 100, &greedy).ok());
+    ASSERT_TRUE(Come(4, 100, &modest).ok());
+  }
+  std::vector<ConnectionId> order;
+  while (requests_.size() > 0) {
+    for (const ConnectionId peer : Turn()) order.push_back(peer);
+  }
+  EXPECT_EQ(order, (std::vector<ConnectionId>{1, 4, 2, 4, 3, 4, 1, 4, 2, 3, 1, 2, 3, 1, 2, 3}));
+}
+
+TEST_F(LongRequestsTest, AUserWhoseConnectionsEndLeavesNothing) {
+  const Identity user{Role::kClient, "user"}, other{Role::kClient, "other"};
+  ASSERT_TRUE(Come(9, 100).ok());
+  for (const ConnectionId peer : {1u, 2u}) ASSERT_TRUE(Come(peer, 100, &user).ok());
+  ASSERT_TRUE(Come(3, 100, &other).ok());
+  requests_.Disconnected(1);
+  EXPECT_EQ(requests_.size(), 2u);
+  requests_.Disconnected(2);
+  EXPECT_EQ(requests_.size(), 1u);
+  EXPECT_EQ(Turn(), std::vector<ConnectionId>{3});
+  ASSERT_TRUE(Come(1, 100, &user).ok());
+  EXPECT_EQ(served_.back(), 3u);
+  EXPECT_EQ(Turn(), std::vector<ConnectionId>{1});
 }
 
 // It does not wait behind what others have saved up, nor does it save up time itself.
