@@ -142,7 +142,7 @@ absl::StatusOr<bool> HashTable::PutChecked(const HashPair& pair, const KeyHash& 
   if (before_change_) before_change_(pair.key, hash);
   const std::optional<Expiry> replaced = CommitPair(prepared, pair.key, hash);
   WroteAndChanged(RecordKind::kPut, pair.key, pair.value, pair.expiry);
-  return replaced.has_value() && !Expired(*replaced);
+  return replaced.has_value() && !ExpiredBefore(*replaced, pair.expiry);
 }
 
 absl::StatusOr<PairStore::Prepared> HashTable::Prepare(std::string_view key, std::string_view value, uint64_t crc,
@@ -166,7 +166,7 @@ bool HashTable::Commit(const Prepared& prepared, std::string_view key, Pointer) 
   if (before_change_) before_change_(key, hash);
   const std::optional<Expiry> replaced = CommitPair(prepared, key, hash);
   Changed(key);
-  return replaced.has_value() && !Expired(*replaced);
+  return replaced.has_value() && !ExpiredBefore(*replaced, prepared.expiry);
 }
 
 void HashTable::Discard(const Prepared& prepared) {

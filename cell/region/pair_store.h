@@ -59,6 +59,12 @@ class PairStore {
   }
   // Returns whether a pair with this expiry has expired by now.
   bool Expired(Expiry expiry) const { return expiry != kNeverExpires && HasExpired(expiry, ClusterTime()); }
+  // Returns whether a pair with the expiry `old` had expired when a put with the expiry `put` took effect. That was
+  // before the put's own expiry, though the clock may have passed it since.
+  bool ExpiredBefore(Expiry old, Expiry put) const {
+    if (old == kNeverExpires) return false;
+    return HasExpired(old, put == kNeverExpires ? ClusterTime() : std::min(ClusterTime(), put - 1));
+  }
   // Returns how many pairs have an expiry.
   uint64_t expiring() const { return header().expiring; }
   // Returns a moment before which no pair expires that is stored. It may be too early by far, until ExpirySweep has

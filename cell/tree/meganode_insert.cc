@@ -57,7 +57,7 @@ absl::StatusOr<bool> Meganode::PutPair(Descent descent, std::string_view key, Le
   }
   if (!descent.unfinished.empty()) InsertSeparators(std::move(descent.unfinished));
   if (small) MergeSmall(key);
-  return old.has_value() && !Expired(old->expiry);
+  return old.has_value() && !ExpiredBefore(old->expiry, pair.expiry);
 }
 
 absl::StatusOr<Meganode::NewLeaf> Meganode::AllocateLeaf(bool last, Pointer* next) {
