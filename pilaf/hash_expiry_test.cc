@@ -87,6 +87,16 @@ class HashExpiryTest : public ::testing::TestWithParam<uint32_t> {
 };
 INSTANTIATE_TEST_SUITE_P(Layouts, HashExpiryTest, ::testing::Values(0, 512, 2048));
 
+// As in a meganode: what it replaces was there at the last moment at which the put can have taken effect.
+TEST_P(HashExpiryTest, APutFindsWhatWasThereBeforeItsOwnExpiry) {
+  TestTable table(ShapeOf(64, 1 << 16, GetParam()), GetParam());
+  table->set_cluster_time(Clock());
+  EXPECT_FALSE(*table.Put("key", "value", 1010));
+  now_ = 1020;
+  EXPECT_TRUE(*table.Put("key", "value", 1005));
+  EXPECT_FALSE(*table.Put("key", "value", 1030));
+}
+
 TEST_P(HashExpiryTest, APairIsThereUntilItsExpiry) {
   for (const int i : {1, 3}) {  // With buckets, the first is in its bucket.
     const std::string key = std::to_string(i);

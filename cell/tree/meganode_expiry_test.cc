@@ -71,6 +71,16 @@ TEST_F(ExpiryTest, APairIsThereUntilItsExpiryAndNotFromThenOn) {
   ExpectSound(&region, 0, 0);
 }
 
+// The clock passes both expiries while the put is carried out. It took effect before its own, when the pair was there.
+TEST_F(ExpiryTest, APutFindsWhatWasThereBeforeItsOwnExpiry) {
+  TestRegion region;
+  Meganode tree(region.memory(), Settings());
+  EXPECT_FALSE(*Put(&tree, "key", "value", 1010));
+  now_ = 1020;
+  EXPECT_TRUE(*Put(&tree, "key", "value", 1005));
+  EXPECT_FALSE(*Put(&tree, "key", "value", 1030));  // 1005 has passed at each moment before 1030 from now on.
+}
+
 TEST_F(ExpiryTest, APutReplacesTheExpiry) {
   TestRegion region;
   Meganode tree(region.memory(), Settings());
