@@ -30,7 +30,8 @@ void MakeRight(bool sum_too, std::string* file) {
     if (header.bytes < sizeof(header) + header.key_bytes || end > file->size() || end <= at) return;
     header.sequence = ++sequence;
     header.epoch = 0;
-    header.reserved = 0;
+    header.flags = 0;
+    std::memcpy(file->data() + at, &header, sizeof(header));
     const LogRecord record = ReadRecord(file->data() + at);
     const std::string_view value = record.value;
     if (record.kind == RecordKind::kPut) sum.Add(record.key, record.value, record.expiry);
@@ -38,7 +39,6 @@ void MakeRight(bool sum_too, std::string* file) {
       const BackupEnd right{sum.pairs, sum.checksum};
       std::memcpy(file->data() + (value.data() - file->data()), &right, sizeof(right));
     }
-    std::memcpy(file->data() + at, &header, sizeof(header));
     header.crc = Crc64(std::string_view(*file).substr(at + sizeof(header.crc), header.bytes - sizeof(header.crc)), 0);
     std::memcpy(file->data() + at, &header.crc, sizeof(header.crc));
     std::memset(file->data() + at + header.bytes, 0, end - at - header.bytes);

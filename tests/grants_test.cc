@@ -13,6 +13,11 @@
 
 #include "cell/base/check.h"
 #include "cell/client/client_testing.h"
+#include "cell/cluster/memory_membership.h"
+#include "cell/io/fabric/waiter.h"
+#include "cell/io/sim/sim_fabric.h"
+#include "cell/layout/wire.h"
+#include "cell/server/worker.h"
 #include "tests/sim_cluster.h"
 
 namespace cell {
@@ -255,6 +260,43 @@ TEST_F(GrantsOfClients, EveryUserAndNoOther) {
   Grant("*", kEverything, "admin,scan,read,write", /*give=*/false);
   EXPECT_TRUE(Denied(bob->Get(Key("b", 3)).status()));
   EXPECT_EQ(**bob->Get(Key("a", 3)), Value(3));
+}
+
+// The first request may come before the worker's first turn.
+TEST(GrantsAtTheStart, CountForTheFirstRequest) {
+  ClusterState state;
+  state.shape = {512, 32 << 10, 64 << 10};
+  state.table.grants.Enforce(true);
+  Worker::Options options;
+  options.self = {"server-0", 0};
+  SimNetwork network{SimOptions{}};
+  Worker worker(network.NewEndpoint(), std::make_unique<MemoryMembership>(std::make_shared<MemoryCluster>(state)),
+                options);
+  ASSERT_TRUE(worker.Start("server").ok());
+  const auto client = network.NewEndpoint();
+  client->SetSelf({Role::kClient, "alice"});
+  const auto await = [&](Waiter* waiter) {
+    while (!waiter->done()) {
+      if (client->Poll() == 0) network.Step();  // And no turn of the worker.
+    }
+  };
+  Waiter connected, called, read;
+  const ConnectionId connection = client->Connect("server", INT64_MAX, &connected);
+  await(&connected);
+  ASSERT_TRUE(connected.status().ok());
+  const std::string request =
+      MakeKeyRequest(MessageKind::kGet, RootOf(worker.membership()->state().table.root), {}, "key");
+  client->Call(connection, AsBytes(request), {}, kMessageBytesMax, INT64_MAX, &called);
+  await(&called);
+  ASSERT_TRUE(called.status().ok()) << called.status();
+  EXPECT_TRUE(Denied(ParseGetReply(AsBytes(called.reply())).status()));
+  std::byte to[8];
+  const ReadPart part{RootOf(worker.membership()->state().table.root), to, 8};
+  client->Read(connection, {&part, 1}, INT64_MAX, &read);
+  await(&read);
+  EXPECT_TRUE(Denied(read.status()));
+  client->Disconnect(connection);
+  EXPECT_TRUE(worker.Stop().ok());
 }
 
 }  // namespace

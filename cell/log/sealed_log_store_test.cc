@@ -218,6 +218,20 @@ TEST_F(SealedLogTest, ARecordIsGoodWhereItWasWrittenAlone) {
   EXPECT_TRUE(absl::IsDataLoss(open(one, one, kRegion, 2)));
 }
 
+// A nonce is used once: with the same key stream, equal pairs would look equal, and different ones would tell their
+// difference.
+TEST_F(SealedLogTest, EqualRecordsOfAFileDoNotLookEqual) {
+  std::string plain, sealed;
+  AppendRecord({kRegion, 1, 1, 0}, RecordKind::kBegin, "", BeginValue(kRegion), {}, &plain);
+  for (const uint64_t sequence : {2u, 3u}) {
+    AppendRecord({kRegion, 1, sequence, 0}, RecordKind::kPut, "key", std::string(100, 'v'), {}, &plain);
+  }
+  ASSERT_TRUE(RecordSealer(keys_.get(), kRegion, 1).Seal(plain, &sealed).ok());
+  const size_t first = ReadRecord(sealed.data()).bytes(), bytes = ReadRecord(sealed.data() + first).bytes();
+  const auto text = [&](size_t at) { return sealed.substr(at + sizeof(RecordHeader), 100); };
+  EXPECT_NE(text(first), text(first + bytes));
+}
+
 TEST_F(SealedLogTest, WhatIsNoRecordIsNotWritten) {
   std::string plain, sealed;
   AppendRecord({kRegion, 1, 1, 0}, RecordKind::kBegin, "", BeginValue(kRegion), {}, &plain);

@@ -32,7 +32,7 @@ absl::Status Give(Side* to, const std::string& message, std::string* answer) {
 // Passes a greeting to the server, in the two parts that it asks for.
 absl::Status Greet(ServerHandshake* server, const std::string& hello, std::string* answer) {
   EXPECT_EQ(hello.size(), sizeof(HelloMessage));
-  const absl::Status begun = Give(server, hello.substr(0, sizeof(HelloPrefix)), answer);
+  absl::Status begun = Give(server, hello.substr(0, sizeof(HelloPrefix)), answer);
   if (!begun.ok()) return begun;
   EXPECT_TRUE(answer->empty());
   return Give(server, hello.substr(sizeof(HelloPrefix)), answer);

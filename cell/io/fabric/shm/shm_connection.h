@@ -86,6 +86,7 @@ struct ShmFabric::Peer {
   PeerSocket socket;
   Identity identity;        // Valid once it is welcome.
   bool has_region = false;  // It was given access to a region.
+  bool counted = false;     // In users_.
   bool welcome = false;     // The handshake is done.
   int64_t accepted_ns = 0;
   bool broken = false;

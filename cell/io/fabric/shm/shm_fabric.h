@@ -26,6 +26,7 @@
 
 #include "cell/io/fabric/connection_table.h"
 #include "cell/io/fabric/polling_fabric.h"
+#include "cell/io/fabric/user_connections.h"
 #include "cell/io/net/limited_warnings.h"
 #include "cell/io/net/unix_socket.h"
 
@@ -120,6 +121,7 @@ class ShmFabric : public PollingFabric {
   bool Watch(int fd, uint64_t tag);
 
   const ShmFabricOptions options_;
+  UserConnections users_{options_.peers_max};
   const std::shared_ptr<Closer> closer_ = std::make_shared<Closer>();
   Fd epoll_;
   uint32_t polls_ = 0;

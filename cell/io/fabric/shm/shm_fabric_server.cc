@@ -169,6 +169,12 @@ void ShmFabric::Welcome(ConnectionId id) {
     return DropPeer(id);
   }
   peer->identity = *admitted;
+  peer->counted = users_.Add(peer->identity);
+  if (!peer->counted) {
+    warnings_.Warn(NowNs(), "refused a connection: {} has {} already, and others need some, too",
+                   ToString(peer->identity), users_.max());
+    return DropPeer(id);
+  }
   absl::StatusOr<ShmMemory> rings =
       ShmMemory::Create("cell-rings", kRingsBytes, ShmMemory::Sharing::kReadWrite, /*huge_pages=*/false);
   if (!rings.ok()) {
@@ -219,6 +225,7 @@ void ShmFabric::DropPeer(ConnectionId id) {
   } else {
     --greeting_;
   }
+  if (peers_[id]->counted) users_.Remove(peers_[id]->identity);
   peers_[id].reset();  // Closing the socket removes it from epoll.
 }
 

@@ -23,6 +23,7 @@
 #include "cell/io/fabric/connection_table.h"
 #include "cell/io/fabric/polling_fabric.h"
 #include "cell/io/fabric/tcp/tcp_listener.h"
+#include "cell/io/fabric/user_connections.h"
 #include "cell/io/net/credentials.h"
 #include "cell/io/net/limited_warnings.h"
 
@@ -108,6 +109,7 @@ class TcpFabric : public PollingFabric {
   std::vector<std::byte> scratch_;
 
   std::unique_ptr<TcpListener> listener_;
+  UserConnections users_{options_.peers_max};
   Service* service_ = nullptr;
   bool serving_ = false;
   LimitedWarnings warnings_;

@@ -24,6 +24,11 @@ void TcpFabric::TakeCallers() {
       warnings_.Warn(NowNs(), "refused a connection: {} peers are already connected", peers());
       continue;
     }
+    if (!users_.Add(caller.identity)) {
+      warnings_.Warn(NowNs(), "refused a connection: {} has {} already, and others need some, too",
+                     ToString(caller.identity), users_.max());
+      continue;
+    }
     if (free_peers_.empty()) {
       free_peers_.push_back(static_cast<ConnectionId>(peers_.size()));
       peers_.emplace_back();
@@ -141,6 +146,7 @@ void TcpFabric::DropBroken() {
     if (peers_[id] == nullptr) continue;
     peers_[id]->broken = true;
     service_->Disconnected(id);
+    users_.Remove(peers_[id]->identity);
     if (peers_[id]->ready) std::erase(ready_, id);
     peers_[id].reset();  // Closing the socket removes it from epoll.
     free_peers_.push_back(id);

@@ -70,6 +70,34 @@ INSTANTIATE_TEST_SUITE_P(
       return harness;
     })));
 
+TEST(TcpFabricUsers, OneUserDoesNotTakeAllConnections) {
+  const std::string address = HostPort(9);
+  TcpFabric server(TcpFabricOptions{.huge_pages = false, .peers_max = 20});
+  EchoService service(&server);
+  ASSERT_TRUE(server.Listen(address, &service).ok());
+  TcpFabric greedy(TcpFabricOptions{.huge_pages = false}), modest(TcpFabricOptions{.huge_pages = false});
+  greedy.SetSelf({Role::kClient, "greedy"});
+  modest.SetSelf({Role::kClient, "modest"});
+  const auto await = [&server](TcpFabric* client, const Waiter& waiter) {
+    while (!waiter.done()) {
+      if (server.Poll() + client->Poll() == 0) client->Wait(client->NowNs() + 100'000);
+    }
+  };
+  const auto served = [&](TcpFabric* client) {
+    Waiter connected, called;
+    const int64_t deadline_ns = client->NowNs() + 20'000'000'000;
+    const ConnectionId connection = client->Connect(address, deadline_ns, &connected);
+    await(client, connected);
+    if (!connected.status().ok()) return false;
+    client->Call(connection, AsBytes("call"), {}, kReplyBytesMin, deadline_ns, &called);
+    await(client, called);
+    return called.status().ok();
+  };
+  for (int i = 0; i < 10; ++i) EXPECT_TRUE(served(&greedy)) << i;
+  EXPECT_FALSE(served(&greedy));
+  EXPECT_TRUE(served(&modest));
+}
+
 TEST(ParseHostPort, TakesHostsAndNothingElse) {
   using Parts = std::pair<std::string, uint16_t>;
   EXPECT_EQ(*ParseHostPort("10.0.0.1:7000"), Parts("10.0.0.1", 7000));

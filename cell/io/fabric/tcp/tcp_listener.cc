@@ -49,6 +49,7 @@ struct TcpListener::Guest {
   Phase phase = Phase::kSilent;
   ServerHandshake handshake;
   ByteQueue in, out;
+  bool counted = false;  // In reading_.
   bool refused = false;  // Closes once `out` was sent.
   uint32_t watched = EPOLLIN;
   const std::byte* from = nullptr;  // Position of the read that is being answered...
@@ -277,7 +278,15 @@ bool TcpListener::Greet(Guest* guest) {
   guest->out.Append(AsBytes(answer));
   if (guest->handshake.done()) {
     --silent_;
-    if (guest->handshake.purpose() == Purpose::kReads) ++readers_;
+    if (guest->handshake.purpose() == Purpose::kReads) {
+      ++readers_;
+      guest->counted = reading_.Add(guest->handshake.peer());
+      if (!guest->counted) {
+        Warn(fmt::format("refused a connection: {} has {} for reads already, and others need some, too",
+                         ToString(guest->handshake.peer()), reading_.max()));
+        return false;
+      }
+    }
     if (readers_ > options_.readers_max) {
       Warn(fmt::format("refused a connection: {} peers already read", readers_ - 1));
       return false;
@@ -382,6 +391,7 @@ void TcpListener::Close(size_t index) {
     --silent_;
   } else if (guest->handshake.purpose() == Purpose::kReads) {
     --readers_;
+    if (guest->counted) reading_.Remove(guest->handshake.peer());
   }
   guests_[index].reset();  // Closing the socket removes it from epoll.
   closed_.push_back(index);

@@ -25,6 +25,7 @@
 
 #include "absl/status/statusor.h"
 #include "cell/base/clock.h"
+#include "cell/io/fabric/user_connections.h"
 #include "cell/io/memory/region_pool.h"
 #include "cell/io/net/byte_queue.h"
 #include "cell/io/net/byte_stream.h"
@@ -119,6 +120,7 @@ class TcpListener {
   std::deque<std::pair<size_t, uint64_t>> greeting_;  // Slot and number of guests, oldest first; some are gone.
   size_t silent_ = 0;                                 // Number of these that are there and have not greeted.
   size_t readers_ = 0;
+  UserConnections reading_{options_.readers_max};
   uint64_t accepted_ = 0;
   int handshakes_left_ = 0;      // In this turn.
   int64_t listen_again_ns_ = 0;  // If not 0, the listener pauses until then.

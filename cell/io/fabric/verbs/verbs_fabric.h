@@ -25,6 +25,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "cell/io/fabric/polling_fabric.h"
+#include "cell/io/fabric/user_connections.h"
 #include "cell/io/net/credentials.h"
 #include "cell/io/net/fd.h"
 #include "cell/io/net/limited_warnings.h"
@@ -135,6 +136,7 @@ class VerbsFabric : public PollingFabric {
   void PostReads(Link* link);
 
   const VerbsFabricOptions options_;
+  UserConnections users_{options_.peers_max};
   Fd epoll_;
   struct CmChannel;
   std::unique_ptr<CmChannel> cm_;

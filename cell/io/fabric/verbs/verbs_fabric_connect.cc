@@ -346,6 +346,8 @@ void VerbsFabric::Break(Link* link, const std::string& why) {
     --unfinished_;
   }
   link->served = link->accepted && link->state == Link::State::kUp;
+  if (link->of_user) users_.Remove(link->server_handshake->peer());
+  link->of_user = false;
   link->state = Link::State::kBroken;
   broken_.push_back(link->id);
   if (link->accepted) return;

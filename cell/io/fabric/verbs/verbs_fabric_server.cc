@@ -25,6 +25,12 @@ void VerbsFabric::TakeGreeting(Link* link, ConstBytes message) {
     return;
   }
   if (handshake.done()) {
+    link->of_user = users_.Add(handshake.peer());
+    if (!link->of_user) {
+      warnings_.Warn(NowNs(), "refused a connection: {} has {} already, and others need some, too",
+                     ToString(handshake.peer()), users_.max());
+      return Break(link, "its user has too many connections");
+    }
     link->state = Link::State::kUp;
     --unfinished_;
     ++peers_;

@@ -96,6 +96,7 @@ struct VerbsFabric::Link {
   State state = State::kResolving;
   CmId cm;
   Device* device = nullptr;
+  bool of_user = false;     // In users_.
   bool has_region = false;  // It was given the key of a region.
   bool counted = false;     // Counted by its domain's AddLink.
   bool served = false;      // If broken: it was up, so the service knows of it.
