@@ -413,6 +413,7 @@ TEST_F(VerbsTest, ADeviceThatIsFullSaysSoAndServesTheOthers) {
     if (connected.size() % 100 == 0) {
       clients.push_back(
           std::make_unique<VerbsFabric>(VerbsFabricOptions{.credentials = CredentialsOf("a secret of this test")}));
+      clients.back()->SetSelf({Role::kClient, fmt::format("user-{}", clients.size())});  // One may have half of them.
     }
     const auto connection = ConnectTo(clients.back().get(), address_);
     refused = connection.status();
