@@ -229,6 +229,12 @@ TEST_F(GrantsOfClients, ATable) {
   EXPECT_EQ(**root_->OpenTable("u")->Get(Key("u", 1)), "mine");
   EXPECT_TRUE(Denied(client->Get(Key("a", 1)).status()));
   EXPECT_TRUE(Denied(client->Get(Key("t", 1)).status()));  // A key of the tree.
+  // A table that was not there when the servers looked last.
+  CELL_CHECK(cluster_.CreateTable("w", 0, 2).ok());
+  Grant("alice", InTable("w"), "read,write");
+  Table w = *client->OpenTable("w");
+  EXPECT_TRUE(w.Put("key", "value").ok());
+  EXPECT_EQ(**w.Get("key"), "value");
 }
 
 TEST_F(GrantsOfClients, GivenAndTakenWhileItRuns) {

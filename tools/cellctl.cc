@@ -111,7 +111,7 @@ void DeclareSecret(CLI::App* app, CtlFlags* flags, Command* chosen) {
 }
 
 void DeclareKey(CLI::App* app, CtlFlags* flags, Command* chosen) {
-  CLI::App* key = app->add_subcommand("key", "Make the keys by which logs, checkpoints and backups are encrypted");
+  CLI::App* key = app->add_subcommand("data-key", "Make the keys by which logs, checkpoints and backups are encrypted");
   key->require_subcommand(1);
   const auto add = [&](const char* name, const char* what, const Command& command) {
     CLI::App* sub = key->add_subcommand(name, what);
@@ -284,8 +284,9 @@ void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
       add("restore", "Restore all pairs of the backup in DIR into this cluster, which must be empty", Restore);
   restore->add_option("dir", flags->file)->required();
   for (CLI::App* sub : {backup, restore}) {
-    sub->add_option("--key", flags->key_file,
-                    "File with the keys of encrypted backups (cellctl key new): the first one encrypts, all decrypt");
+    sub->add_option(
+        "--key", flags->key_file,
+        "File with the keys of encrypted backups (cellctl data-key new): the first one encrypts, all decrypt");
   }
   restore->add_flag("--merge", flags->merge,
                     "Allow a cluster that has keys; the backup's values replace those of equal keys");

@@ -23,8 +23,8 @@ DataKey NewKey() {
 absl::Status Rotate(const CtlFlags& flags) {
   ASSIGN_OR_RETURN(const DataKeys before, ReadKeyFile(flags.file));
   if (before.all().size() == DataKeys::kKeysMax) {
-    return absl::ResourceExhaustedError(
-        fmt::format("{} has {} keys, the limit: retire them (cellctl key retire)", flags.file, DataKeys::kKeysMax));
+    return absl::ResourceExhaustedError(fmt::format("{} has {} keys, the limit: retire them (cellctl data-key retire)",
+                                                    flags.file, DataKeys::kKeysMax));
   }
   std::vector<DataKey> keys = {NewKey()};
   keys.insert(keys.end(), before.all().begin(), before.all().end());

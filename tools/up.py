@@ -47,7 +47,7 @@ def parse(arguments=None):
     add("--poll", "how servers wait for requests; adaptive: idle servers sleep; busy: they never sleep", "adaptive", choices=("adaptive", "busy"))
     add("--durability", "when a write is on disk; none: never; async: within 10 ms of being acknowledged; sync: before it is acknowledged", "async",
         choices=("none", "async", "sync"))
-    add("--log-key", "file with the keys by which logs and checkpoints are encrypted (cellctl key new)", metavar="FILE")
+    add("--log-key", "file with the keys by which logs and checkpoints are encrypted (cellctl data-key new)", metavar="FILE")
     parser.add_argument("--log-plain-ok", action="store_true",
                         help="with --log-key, read logs that are not encrypted, too: once, when encryption is turned on. Then run cellctl checkpoint")
     parser.add_argument("--insecure", action="store_true",

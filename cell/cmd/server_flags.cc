@@ -136,11 +136,11 @@ void DeclareFlags(CLI::App* app, ServerFlags* flags) {
   app->add_option("--log-dir", flags->log_dir,
                   "Directory of the logs; takeovers and migrations need one directory that all servers can access; "
                   "default: DIR/log");
-  CLI::Option* const log_key =
-      app->add_option("--log-key", flags->log_key,
-                      "File with the keys by which logs and checkpoints are encrypted (cellctl key new). All servers "
-                      "that share the logs "
-                      "need it. Read again when it changes: the first key encrypts, all of them decrypt");
+  CLI::Option* const log_key = app->add_option(
+      "--log-key", flags->log_key,
+      "File with the keys by which logs and checkpoints are encrypted (cellctl data-key new). All servers "
+      "that share the logs "
+      "need it. Read again when it changes: the first key encrypts, all of them decrypt");
   app->add_flag("--log-plain-ok", flags->log_plain_ok,
                 "With --log-key, read logs that are not encrypted, too: once, when encryption is turned on. "
                 "Then run cellctl checkpoint")

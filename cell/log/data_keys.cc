@@ -31,7 +31,7 @@ bool IsHex(std::string_view text) {
 absl::StatusOr<DataKey> ParseLine(std::string_view line) {
   const size_t id_at = kFormat.size() + 1, key_at = id_at + 17;
   if (!line.starts_with(kFormat)) {
-    return absl::InvalidArgumentError("does not begin with cell-key-1 (make a key: cellctl key new)");
+    return absl::InvalidArgumentError("does not begin with cell-key-1 (make a key: cellctl data-key new)");
   }
   if (line.size() != key_at + 64 || line[id_at - 1] != ' ' || line[key_at - 1] != ' ' ||
       !IsHex(line.substr(id_at, 16)) || !IsHex(line.substr(key_at))) {

@@ -22,7 +22,7 @@ class AtRest(unittest.TestCase):
         self.base = Path(self.temporary.name)
         self.directory = self.base / "cell"
         self.key = self.base / "key"
-        self.ctl("key", "new", self.key)
+        self.ctl("data-key", "new", self.key)
         self.assertEqual(self.key.stat().st_mode & 0o777, 0o600)
         self.servers = []
         self.addCleanup(lambda: cluster.end(self.servers))
@@ -87,10 +87,10 @@ class AtRest(unittest.TestCase):
         old = self.base / "old-key"
         shutil.copy(self.key, old)
         self.up("--log-key", str(self.key))
-        self.ctl("key", "rotate", self.key)
-        self.assertEqual(len(self.ctl("key", "show", self.key).stdout.splitlines()), 2)
+        self.ctl("data-key", "rotate", self.key)
+        self.assertEqual(len(self.ctl("data-key", "show", self.key).stdout.splitlines()), 2)
         self.ours("checkpoint")
-        self.ctl("key", "retire", self.key)
+        self.ctl("data-key", "retire", self.key)
         self.ours("put", "customer-00001", PAIRS["customer-00001"])
         self.down()
         self.assertFalse(self.shows(self.directory / "log"))
@@ -98,7 +98,7 @@ class AtRest(unittest.TestCase):
         self.all_there()
         self.down()
         # Without the key nothing starts, and nothing is lost.
-        old_id = self.ctl("key", "show", self.key).stdout.split()[0]
+        old_id = self.ctl("data-key", "show", self.key).stdout.split()[0]
         self.assertIn(f"is encrypted with key {old_id}", self.fails_to_start())
         self.assertIn(f"is encrypted with key {old_id}, which {old} does not have", self.fails_to_start("--log-key", str(old)))
         self.up("--log-key", str(self.key))
@@ -129,7 +129,7 @@ class AtRest(unittest.TestCase):
         self.assertEqual((sealed / "backup").stat().st_mode & 0o777, 0o600)
         self.ours("delete-range", "--yes")
         another = self.base / "another"
-        self.ctl("key", "new", another)
+        self.ctl("data-key", "new", another)
         for flags, directory, why in (((), sealed, "is encrypted with key"), (("--key", another), sealed, "does not have"),
                                       (("--key", self.key), plain, "restore it without --key"), (("--key", self.base / "none"), sealed, "cannot read")):
             refused = self.ours("restore", *flags, directory, check=False)
@@ -173,15 +173,15 @@ class AtRest(unittest.TestCase):
         return shown > 0
 
     def test_key_files(self):
-        self.assertIn("exists already", self.ctl("key", "new", self.key, check=False).stderr)
+        self.assertIn("exists already", self.ctl("data-key", "new", self.key, check=False).stderr)
         os.chmod(self.key, 0o644)
-        self.assertIn("chmod 600", self.ctl("key", "show", self.key, check=False).stderr)
+        self.assertIn("chmod 600", self.ctl("data-key", "show", self.key, check=False).stderr)
         os.chmod(self.key, 0o600)
-        shown = json.loads(self.ctl("--output", "json", "key", "show", self.key).stdout)
+        shown = json.loads(self.ctl("--output", "json", "data-key", "show", self.key).stdout)
         self.assertEqual([one["encrypts"] for one in shown], [True])
-        self.assertNotIn(self.key.read_text().split()[2], self.ctl("key", "show", self.key).stdout)
+        self.assertNotIn(self.key.read_text().split()[2], self.ctl("data-key", "show", self.key).stdout)
         self.key.write_text("nonsense\n")
-        self.assertIn("does not begin with cell-key-1", self.ctl("key", "rotate", self.key, check=False).stderr)
+        self.assertIn("does not begin with cell-key-1", self.ctl("data-key", "rotate", self.key, check=False).stderr)
         self.assertEqual(self.key.read_text(), "nonsense\n")
 
 

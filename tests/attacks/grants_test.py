@@ -105,6 +105,7 @@ class Grants(unittest.TestCase):
         self.assertEqual(self.as_user("alice", "count", "--prefix", "a/").stdout.split()[0], "3")
         self.assertEqual(self.as_user("alice", "put", "a/3", "three").returncode, 0)
         self.assertEqual(self.as_user("alice", "del", "a/3").returncode, 0)
+        self.refused("mallory", "get", "a/1")  # Though her connection may have the number of alice's.
         for command in (("get", "b/1"), ("get", "b/big"), ("get", "a0"), ("get", "a"), ("put", "b/1", "x"), ("del", "b/1"), ("scan",),
                         ("scan", "--prefix", "b/"), ("scan", "--reverse"), ("count",), ("count", "a/", "b0"),
                         ("delete-range", "a/", "b0", "--yes"), ("hash", "get", "t", "k")):
@@ -148,6 +149,8 @@ class Grants(unittest.TestCase):
                 pointer = (number % 8 + 1) << 40 | (number // 8) * 4096
                 reader.send(struct.pack("<QQII", number, pointer, 4096, 0))
                 self.assertEqual(struct.unpack("<QII", reader.receive(16)), (number, 0, 2))
+        for calls in self.connect("mallory", raw.CALLS):
+            self.assertEqual(self.ask(calls, raw.upload(1, 0, b"x"), 1)[2], raw.PERMISSION_DENIED)
         seen = 0
         for calls in self.connect("alice", raw.CALLS):
             number = 0
