@@ -154,7 +154,7 @@ class Grants(unittest.TestCase):
         seen = 0
         for calls in self.connect("alice", raw.CALLS):
             number = 0
-            for root in (region << 40 | offset for region in range(1, 9) for offset in (4096, 0, 8192, 64, (1 << 40) - 8)):
+            for root in (region << 40 | offset for region in range(1, 9) for offset in (4096, 0, 8192, 64, 4096 + (2 << 20), (1 << 40) - 8)):
                 for request in (raw.get(root, b"b/1"), raw.get(root, b"k"), raw.get(root, b"b/big", 1), raw.scan(root, b"b/"),
                                 raw.scan(root), raw.count(root, b"a/"), self.fetch(root, 0), self.fetch(root, 1), raw.get(root, b"a/1"),
                                 raw.scan(root, b"a/", keys_only=True)):
