@@ -28,8 +28,8 @@ using Kind = GrantScope::Kind;
 constexpr int kKeys = 400;  // Of each prefix.
 
 std::string Key(const std::string& prefix, int i) { return fmt::format("{}/{:05}", prefix, i); }
-// Every seventh value is stored outside of its leaf, and some of those are fetched in pieces. A scan's batch ends at one
-// of these, so there are none at the borders of prefixes.
+// Every seventh value is stored outside of its leaf, and some of those are fetched in pieces. A scan's batch ends at
+// one of these, so there are none at the borders of prefixes.
 std::string Value(int i) {
   const size_t bytes = i % 77 == 5 ? 100'000 : i % 7 == 0 ? 3'000 : 20;
   return fmt::format("value {} ", i).append(bytes, 'v');

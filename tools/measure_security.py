@@ -259,7 +259,7 @@ def measure_connections(base, options, authority):
             connection.settimeout(30)
             connection.connect(str(server.directory / path))
             if greets:
-                connection.sendall(struct.pack("<8sIBB2x64s", b"CELSHM01"[::-1], 4, raw.CLIENT, 4, b"many"))
+                connection.sendall(struct.pack("<8sIBB2x64s", b"CELSHM01", 4, raw.CLIENT, 4, b"many"))
                 connection.recv(64)  # Its rings would come with it: they are closed at once.
             return connection
         return connect
