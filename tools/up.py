@@ -54,7 +54,7 @@ def parse(arguments=None):
                         help="start also if strangers can use what the servers listen at: --host without --secret-file, or a ZooKeeper without credentials. "
                         "The cluster keeps the setting; a warning in the servers' logs says what is open")
     parser.add_argument("--zero-freed", action="store_true",
-                        help="overwrite what is freed in the servers' memory with zeros. The cluster keeps the setting")
+                        help="overwrite what is freed in the servers' memory. The cluster keeps the setting")
     parser.add_argument("--no-batching", action="store_true", help="process each search separately")
     parser.add_argument("--detach", action="store_true", help="return as soon as the cluster answers; stop it with //tools:down")
     cluster_down.add_kill_after_flag(parser)

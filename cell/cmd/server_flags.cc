@@ -90,10 +90,9 @@ void DeclareFlags(CLI::App* app, ServerFlags* flags) {
                 "Process searches that arrive together as one batch (default: yes)");
   app->add_flag("--huge-pages,!--no-huge-pages", flags->huge_pages,
                 "Use huge pages if enough of them are available (default: yes)");
-  app->add_flag(
-      "--zero-freed", flags->zero_freed,
-      "Overwrite what is freed in this server's memory with zeros: deleted and replaced pairs, and regions that "
-      "were moved away or dropped. Costs time with each write, and 0.1 s for each GB of a region that goes");
+  app->add_flag("--zero-freed", flags->zero_freed,
+                "Overwrite what is freed in this server's memory: deleted and replaced pairs, and regions that "
+                "were moved away or dropped. Costs time with each write, and 0.1 s for each GB of a region that goes");
   app->add_option(
          "--inline-max", flags->inline_max,
          "Store pairs of at most this many bytes, key and value together, in the tree's leaves, so that clients "

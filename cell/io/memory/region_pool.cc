@@ -1,6 +1,7 @@
 #include "cell/io/memory/region_pool.h"
 
 #include <algorithm>
+#include <array>
 
 #include "cell/base/status_macros.h"
 
@@ -8,6 +9,17 @@ namespace cell {
 namespace {
 
 constexpr uint64_t kPageBytes = 4096;
+
+// Overwrites a whole region. Readers may still believe what they read there, so nothing may look valid: not zeros,
+// which say that a slot was never written, but ones, by which a node is invalidated (kVersionGone), and no CRC is
+// right.
+void Overwrite(RegionMemory* memory) {
+  std::array<std::byte, kPageBytes> ones;
+  ones.fill(std::byte{0xff});
+  for (uint64_t at = 0; at < memory->bytes(); at += kPageBytes) {
+    memory->Store(at, ones.data(), std::min(kPageBytes, memory->bytes() - at));
+  }
+}
 
 }  // namespace
 
@@ -61,17 +73,22 @@ void RegionPool::Publish(uint32_t region) {
 }
 
 void RegionPool::Drop(uint32_t region) {
-  const std::lock_guard lock(mutex_);
-  const auto it =
-      std::find_if(regions_.begin(), regions_.end(), [region](const auto& one) { return one->id == region; });
-  if (it == regions_.end()) return;
+  std::unique_ptr<Region> dropped;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto it =
+        std::find_if(regions_.begin(), regions_.end(), [region](const auto& one) { return one->id == region; });
+    if (it == regions_.end()) return;
+    dropped = std::move(*it);
+    regions_.erase(it);
+  }
   const int64_t now_ns = clock_->NowNs();
-  std::vector<Region::Former>& former = (*it)->former;
-  std::erase_if(former, [&](const auto& one) { return one.id == region || now_ns - one.dropped_ns >= kFormerNs; });
-  former.push_back({region, now_ns});
-  if (zero_freed_) (*it)->memory.Zero(0, (*it)->bytes);
-  dropped_.push_back(std::move(*it));
-  regions_.erase(it);
+  std::erase_if(dropped->former,
+                [&](const auto& one) { return one.id == region || now_ns - one.dropped_ns >= kFormerNs; });
+  dropped->former.push_back({region, now_ns});
+  if (zero_freed_) Overwrite(&dropped->memory);  // Without the lock: it takes long, and others look for regions.
+  const std::lock_guard lock(mutex_);
+  dropped_.push_back(std::move(dropped));
 }
 
 absl::StatusOr<bool> RegionPool::Prepare(uint64_t bytes, uint64_t slice) {

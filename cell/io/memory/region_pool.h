@@ -28,8 +28,8 @@ class RegionPool {
   explicit RegionPool(bool huge_pages, const Clock* clock = SystemClock::Get())
       : use_huge_pages_(huge_pages), clock_(clock) {}
 
-  // Sets whether what is freed of regions that are made from now on is overwritten with zeros, and regions when they
-  // are dropped. Dropping takes about 0.1 s for each GB then.
+  // Sets whether what is freed of regions that are made from now on is overwritten, and regions when they are dropped.
+  // Dropping takes about 0.1 s for each GB then.
   void set_zero_freed(bool zero_freed) { zero_freed_ = zero_freed; }
 
   // Work like Fabric::CreateRegion, CreateStagedRegion, PublishRegion, DropRegion and PrepareRegion.

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
+#include <string_view>
+
 namespace cell {
 namespace {
 
@@ -40,6 +43,24 @@ TEST_F(RegionPoolTest, ARegionThatComesBackNowAndThenTakesNoNewMemory) {
     clock_.now_ns += kSecondNs;
   }
   EXPECT_LE(pool_.free_regions(), 3u);
+}
+
+// A reader may still be there, and zeros would tell it that slots of a table were never used. Ones look like nothing:
+// nodes are invalidated, and no CRC is right.
+TEST_F(RegionPoolTest, WithZeroFreedADroppedRegionIsOverwrittenByWhatIsNotValid) {
+  for (const bool zero_freed : {false, true}) {
+    RegionPool pool(/*huge_pages=*/false, &clock_);
+    pool.set_zero_freed(zero_freed);
+    RegionMemory* const memory = *pool.Create(1, kBytes);
+    const std::array<std::byte, 8> pair = {std::byte{'p'}};
+    for (uint64_t at = 0; at < kBytes; at += 1024) memory->Store(at, pair.data(), pair.size());
+    const RegionPool::Found found = *pool.Find(1);
+    pool.Drop(1);
+    EXPECT_EQ(pool.free_regions(), 1u);
+    const std::string_view left(reinterpret_cast<const char*>(found.shm->base()), kBytes);
+    EXPECT_EQ(left.find('p') == std::string_view::npos, zero_freed);
+    EXPECT_EQ(left.find('\0') == std::string_view::npos, zero_freed);
+  }
 }
 
 }  // namespace
