@@ -1,16 +1,21 @@
-// libFuzzer: replays any files as a region's log and checkpoints. Replay refuses them, or the region that is built
-// refuses the result, or that region is sound. Frames and CRCs can be corrected, so that the code behind them is
-// tested.
+// libFuzzer: replays any files as a region's log and checkpoints, in plain or encrypted. Replay refuses them, or the
+// region that is built refuses the result, or that region is sound. Frames and CRCs can be corrected, so that the code
+// behind them is tested.
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "cell/base/check.h"
 #include "cell/base/crc64.h"
 #include "cell/io/sim/sim_files.h"
 #include "cell/log/directory_log_store.h"
 #include "cell/log/log_replay.h"
+#include "cell/log/record_cipher.h"
 #include "cell/log/region_log.h"
+#include "cell/log/sealed_log_store.h"
+#include "cell/log/test_keys.h"
 #include "cell/server/region/region_rebuild.h"
 #include "cell/tree/meganode_split.h"
 #include "cell/tree/tree_check.h"
@@ -44,6 +49,8 @@ class Input {
 struct Draft {
   std::string name;
   uint32_t epoch = 1;
+  uint64_t from = 1;  // As in its name.
+  bool checkpoint = false;
   uint64_t sequence = 1;
   std::string bytes;
 
@@ -52,26 +59,36 @@ struct Draft {
   }
 };
 
-void Write(Files* files, const Draft& draft) {
+void Write(Files* files, const Draft& draft, KeySource* keys) {
   if (draft.name.empty()) return;
   const auto file = files->CreateLog("log/region-7/" + draft.name);
-  if (file.ok()) (void)(*file)->Append(draft.bytes);  // Fails if there is one of this name.
+  if (!file.ok()) return;  // There is one of this name.
+  std::string bytes = draft.bytes;
+  if (keys != nullptr) {
+    bytes.clear();
+    // What follows the last whole record is torn.
+    if (!RecordSealer(keys, {kRegion, draft.epoch, draft.from, draft.checkpoint}).Seal(draft.bytes, &bytes).ok())
+      bytes += "torn";
+  }
+  (void)(*file)->Append(bytes);
 }
 
-void WriteFiles(Input input, Files* files) {
+// With `keys`, encrypts the files.
+void WriteFiles(Input input, Files* files, KeySource* keys) {
   Draft draft;
   while (!input.empty()) {
     const uint8_t what = input.Byte();
     switch (what % 8) {
       case 0:
       case 1: {
-        Write(files, draft);
+        Write(files, draft, keys);
         draft = {};
         draft.epoch = input.Byte();
         const uint8_t number = input.Byte();
-        const uint64_t from = number == UINT8_MAX ? UINT64_MAX : number;
-        draft.name = fmt::format("{:016x}.{:08x}.{}", from, draft.epoch, what % 8 == 0 ? "log" : "checkpoint");
-        if (what % 8 == 0) draft.sequence = from;
+        draft.from = number == UINT8_MAX ? UINT64_MAX : number;
+        draft.checkpoint = what % 8 == 1;
+        draft.name = fmt::format("{:016x}.{:08x}.{}", draft.from, draft.epoch, draft.checkpoint ? "checkpoint" : "log");
+        if (!draft.checkpoint) draft.sequence = draft.from;
         if (what < 128) draft.Add(RecordKind::kBegin, "", BeginValue(kRegion));
         break;
       }
@@ -116,7 +133,7 @@ void WriteFiles(Input input, Files* files) {
         break;
     }
   }
-  Write(files, draft);
+  Write(files, draft, keys);
 }
 
 // Memory of a region; its user formats it.
@@ -176,7 +193,7 @@ void Use(HashTable* table) {
   }
 }
 
-void Replay(DirectoryLogStore* store) {
+void Replay(LogStore* store) {
   static Memory recovered, other;
   LogReplay replay(store, kRegion);
   if (!replay.Open().ok()) return;
@@ -212,8 +229,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   SimDisk disk(1);
   const auto host = disk.NewHost();
   CELL_CHECK(host->MakeDirectory("log/region-7").ok());
-  WriteFiles(Input(data, size), host.get());
-  DirectoryLogStore store(host.get(), "log");
-  Replay(&store);
+  const auto keys = std::make_shared<TestKeys>(std::vector<DataKey>{TestKey(1)}, /*plain=*/size % 3 == 0);
+  const bool encrypted = size % 2 == 0;  // No byte of the input says so: inputs that were found before stay of use.
+  WriteFiles(Input(data, size), host.get(), encrypted ? keys.get() : nullptr);
+  const auto store = std::make_shared<DirectoryLogStore>(host.get(), "log");
+  SealedLogStore sealed(store, keys);
+  Replay(encrypted ? static_cast<LogStore*>(&sealed) : store.get());
   return 0;
 }

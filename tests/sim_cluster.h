@@ -14,6 +14,8 @@
 #include "cell/io/sim/sim_fabric.h"
 #include "cell/io/sim/sim_files.h"
 #include "cell/io/sim/sim_thread_pool.h"
+#include "cell/log/sealed_log_store.h"
+#include "cell/log/test_keys.h"
 #include "tests/later_release_store.h"
 #include "tests/test_cluster.h"
 
@@ -287,8 +289,10 @@ class SimCluster : public TestCluster {
       auto replay =
           std::make_unique<SimThreadPool>(&network_, random_.Next(), options_.disk_ns, options_.disk_in_steps);
       server.replay = replay.get();
-      logs = {std::make_shared<HostStore>(server.files, server.later_release, options_.mutant), std::move(disk),
-              std::move(replay)};
+      std::shared_ptr<LogStore> store =
+          std::make_shared<HostStore>(server.files, server.later_release, options_.mutant);
+      if (options_.encrypted) store = std::make_shared<SealedLogStore>(std::move(store), keys_);
+      logs = {std::move(store), std::move(disk), std::move(replay)};
     }
     Worker::Options worker = WorkerOptions(options_, static_cast<int>(i));
     worker.pairs.cluster_time = [network = &network_] { return network->now_ns(); };
@@ -379,6 +383,7 @@ class SimCluster : public TestCluster {
   SimNetwork network_;
   Random random_;
   SimDisk disk_;
+  const std::shared_ptr<TestKeys> keys_ = std::make_shared<TestKeys>(std::vector<DataKey>{TestKey(1)});
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   std::shared_ptr<MemoryCluster> cluster_;
   std::vector<Server> servers_;

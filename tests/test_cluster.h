@@ -47,6 +47,7 @@ struct TestClusterOptions {
   int64_t disk_ns = 5'000;
   bool quiet_at_end = true;    // Nothing continues forever.
   bool disk_cached = false;    // Others see what a host writes once it is synced (SimDisk).
+  bool encrypted = false;      // Logs of simulated clusters are encrypted.
   bool disk_in_steps = false;  // Time passes between two calls of a file system (SimThreadPool).
   int joining = 0;             // The last servers, which are not there before they are started.
   int64_t clock_gain_ppm = 0;  // The maximum error of a host's clock.

@@ -74,7 +74,7 @@ class BackupReader {
  public:
   // `name` is the file's, for messages. `keys` open an encrypted backup; null: there are none.
   BackupReader(RecordReader::Read read, const std::string& name, KeySource* keys = nullptr)
-      : name_(name), reader_(std::move(read), name, 0, 0, keys) {}
+      : name_(name), reader_(std::move(read), name, FileIdentity{}, keys) {}
 
   // Returns the next pair, valid until the next call. Returns nullopt after the last one if the count and the checksum
   // at the file's end are right. Returns DataLoss if the file is damaged or not a backup, and FailedPrecondition if

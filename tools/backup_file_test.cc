@@ -5,7 +5,9 @@
 #include <algorithm>
 #include <vector>
 
+#include "cell/log/record_cipher.h"
 #include "cell/log/region_log.h"
+#include "cell/log/test_keys.h"
 
 namespace cell {
 namespace {
@@ -24,8 +26,8 @@ RecordReader::Read From(const std::string& file) {
 // Pairs whose value begins with a t have an expiry.
 Expiry TestExpiry(std::string_view value) { return value.starts_with('t') ? 0x1122334455667788 : kNeverExpires; }
 
-absl::StatusOr<Pairs> Read(const std::string& file) {
-  BackupReader reader(From(file), "/backup");
+absl::StatusOr<Pairs> Read(const std::string& file, KeySource* keys = nullptr) {
+  BackupReader reader(From(file), "/backup", keys);
   Pairs pairs;
   for (;;) {
     const auto record = reader.Next();
@@ -121,6 +123,65 @@ TEST(BackupFile, NamesAFormatThatItDoesNotRead) {
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_NE(status.message().find(fmt::format("/backup has format {}", kBackupFormat + 7)), std::string::npos)
       << status;
+}
+
+// Encrypts a backup, in two pieces, as it is written.
+std::string Sealed(const std::string& plain, KeySource* keys) {
+  const size_t first = RecordBytes(0, sizeof(SegmentBegin));
+  RecordSealer sealer(keys, {});
+  std::string sealed;
+  EXPECT_TRUE(sealer.Seal(plain.substr(0, first), &sealed).ok());
+  EXPECT_TRUE(sealer.Seal(plain.substr(first), &sealed).ok());
+  return sealed;
+}
+
+TEST(EncryptedBackup, HidesAndGivesBackWhatWasAdded) {
+  TestKeys keys({TestKey(1)});
+  const std::string file = Sealed(Write(Sample()), &keys);
+  EXPECT_EQ(file.find("three"), std::string::npos);
+  EXPECT_EQ(file.find("xxxxxxxx"), std::string::npos);
+  EXPECT_EQ(*Read(file, &keys), Sample());
+  EXPECT_EQ(*Read(Sealed(Write({}), &keys), &keys), Pairs());
+  keys.Set({TestKey(2), TestKey(1)});
+  EXPECT_EQ(*Read(file, &keys), Sample());
+}
+
+TEST(EncryptedBackup, IsReadWithItsKeyAlone) {
+  TestKeys keys({TestKey(1)}), others({TestKey(2)});
+  const std::string plain = Write({{"a", "1"}}), file = Sealed(plain, &keys);
+  for (const absl::Status& refused : {Read(file).status(), Read(file, &others).status(), Read(plain, &keys).status()}) {
+    EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+    EXPECT_NE(refused.message().find("/backup is "), std::string::npos) << refused;
+  }
+}
+
+// Whatever bit is flipped: the key's id in the begin record names another key then.
+TEST(EncryptedBackup, RefusesAnyFlippedBitAndAnyEnd) {
+  TestKeys keys({TestKey(1)});
+  const std::string whole = Sealed(Write({{"a", "1"}, {"b", "two"}, {"c", ""}}), &keys);
+  for (size_t bit = 0; bit < whole.size() * 8; ++bit) {
+    std::string damaged = whole;
+    damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ 1 << bit % 8);
+    ASSERT_TRUE(absl::IsDataLoss(Read(damaged, &keys).status())) << bit;
+  }
+  for (size_t end = 0; end < whole.size(); ++end) {
+    ASSERT_TRUE(absl::IsDataLoss(Read(whole.substr(0, end), &keys).status())) << end;
+  }
+}
+
+// A file that was combined from two, which have the same key. Without encryption the sum at the end would notice it,
+// and whoever combines them could correct it.
+TEST(EncryptedBackup, RefusesARecordOfAnother) {
+  TestKeys keys({TestKey(1)});
+  const std::string file = Sealed(Write({{"a", "1"}, {"b", "2"}}), &keys),
+                    other = Sealed(Write({{"a", "1"}, {"b", "2"}}), &keys);
+  const size_t begin = RecordBytes(0, sizeof(SegmentBegin) + sizeof(SealBegin));
+  const size_t pair = RecordBytes(1, 1 + kSealTagBytes);
+  std::string mixed = file;
+  mixed.replace(begin + pair, pair, other.substr(begin + pair, pair));
+  EXPECT_TRUE(absl::IsDataLoss(Read(mixed, &keys).status()));
+  mixed.replace(0, begin + 2 * pair, other.substr(0, begin + 2 * pair));
+  EXPECT_TRUE(absl::IsDataLoss(Read(mixed, &keys).status()));  // The end is of the first.
 }
 
 }  // namespace

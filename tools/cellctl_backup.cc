@@ -63,7 +63,7 @@ absl::StatusOr<PairSum> WritePairs(Client* client, File* file, KeySource* keys) 
   Progress progress("backing up", ::isatty(STDERR_FILENO) != 0 ? DataBytes(client) : 0);
   BackupWriter writer;
   std::optional<RecordSealer> sealer;
-  if (keys != nullptr) sealer.emplace(keys, /*region=*/0, /*epoch=*/0);
+  if (keys != nullptr) sealer.emplace(keys, FileIdentity{});
   const auto write = [&]() -> absl::Status {
     if (!sealer.has_value()) return file->Append(writer.Take());
     std::string sealed;

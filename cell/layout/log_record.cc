@@ -95,7 +95,8 @@ std::optional<LogRecord> ParseRecord(std::string_view bytes, uint32_t region) {
   if (!record.has_value()) return record;
   const uint8_t flags = Load<RecordHeader>(AsBytes(bytes).data()).flags;
   if (flags != 0 && flags != kSealed) return std::nullopt;
-  if (record->sealed ? !IsKnown(record->kind) : !SizesFit(*record)) return std::nullopt;
+  const bool may_be_sealed = IsKnown(record->kind) && record->kind != RecordKind::kBegin;
+  if (record->sealed ? !may_be_sealed : !SizesFit(*record)) return std::nullopt;
   return record;
 }
 

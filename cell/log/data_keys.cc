@@ -2,10 +2,12 @@
 
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -99,16 +101,27 @@ const DataKey* DataKeys::Find(const std::array<std::byte, 8>& id) const {
 }
 
 absl::StatusOr<DataKeys> ReadKeyFile(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadNamedFile(path));
+  const absl::StatusOr<std::optional<std::string>> text = ReadTextFile(path);
+  if (!text.ok()) return absl::InvalidArgumentError(std::string(text.status().message()));
+  if (!text->has_value()) {
+    return absl::InvalidArgumentError(
+        fmt::format("cannot read {}: there is no such file (make a key: cellctl data-key new {})", path, path));
+  }
   struct stat info {};
   if (::stat(path.c_str(), &info) == 0 && (info.st_mode & (S_IRWXO | S_IWGRP)) != 0) {
     return absl::InvalidArgumentError(
         fmt::format("{} can be read or changed by other users: chmod 600 {}", path, path));
   }
-  absl::StatusOr<DataKeys> keys = DataKeys::Parse(text);
+  absl::StatusOr<DataKeys> keys = DataKeys::Parse(**text);
   if (keys.ok()) return keys;
   return absl::InvalidArgumentError(
       fmt::format("the key file {} is not valid: {}", path, std::string(keys.status().message())));
+}
+
+std::array<std::byte, 32> KeySource::NewSalt() {
+  std::array<std::byte, 32> salt;
+  CELL_CHECK_EQ(::getrandom(salt.data(), salt.size(), 0), static_cast<ssize_t>(salt.size()));
+  return salt;
 }
 
 absl::StatusOr<std::shared_ptr<KeyFile>> KeyFile::Open(const std::string& path, const std::string& about_plain) {

@@ -63,6 +63,8 @@ class KeySource {
   virtual ~KeySource() = default;
   // May block.
   virtual std::shared_ptr<const DataKeys> Current() = 0;
+  // Returns a new file's salt, which no other file has: random bytes. Simulations make theirs repeatable.
+  virtual std::array<std::byte, 32> NewSalt();
   // Returns where the keys come from, for messages.
   virtual std::string name() const = 0;
   // Returns whether files that are not encrypted are read, too; and what a user is told of one if not.

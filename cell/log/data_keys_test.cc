@@ -4,16 +4,11 @@
 
 #include <fstream>
 
+#include "cell/log/test_keys.h"
 #include "gtest/gtest.h"
 
 namespace cell {
 namespace {
-
-DataKey KeyOf(int seed) {
-  DataKey key;
-  for (size_t i = 0; i < key.key.size(); ++i) key.key[i] = static_cast<std::byte>(static_cast<size_t>(seed) * 31 + i);
-  return key;
-}
 
 void Write(const std::string& path, const std::string& text, mode_t mode = 0600) {
   std::ofstream(path) << text;
@@ -21,18 +16,18 @@ void Write(const std::string& path, const std::string& text, mode_t mode = 0600)
 }
 
 TEST(DataKeys, AreWrittenAndRead) {
-  const DataKeys keys({KeyOf(1), KeyOf(2)});
+  const DataKeys keys({TestKey(1), TestKey(2)});
   const absl::StatusOr<DataKeys> parsed = DataKeys::Parse("# ours\n\n" + keys.ToText());
   ASSERT_TRUE(parsed.ok()) << parsed.status();
   EXPECT_EQ(parsed->all(), keys.all());
-  EXPECT_EQ(parsed->newest(), KeyOf(1));
-  EXPECT_EQ(*parsed->Find(KeyOf(2).id()), KeyOf(2));
-  EXPECT_EQ(parsed->Find(KeyOf(3).id()), nullptr);
-  EXPECT_NE(KeyOf(1).id(), KeyOf(2).id());
+  EXPECT_EQ(parsed->newest(), TestKey(1));
+  EXPECT_EQ(*parsed->Find(TestKey(2).id()), TestKey(2));
+  EXPECT_EQ(parsed->Find(TestKey(3).id()), nullptr);
+  EXPECT_NE(TestKey(1).id(), TestKey(2).id());
 }
 
 TEST(DataKeys, RefuseWhatTheyAreNot) {
-  const std::string line = DataKeys({KeyOf(1)}).ToText();
+  const std::string line = DataKeys({TestKey(1)}).ToText();
   const auto refused = [](const std::string& text, const std::string& why) {
     const absl::Status status = DataKeys::Parse(text).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << text;
@@ -47,34 +42,36 @@ TEST(DataKeys, RefuseWhatTheyAreNot) {
   other[20] = other[20] == '0' ? '1' : '0';
   refused(other, "line 1 has an id of another key");
   std::string many;
-  for (int i = 0; i < 65; ++i) many += DataKeys({KeyOf(i)}).ToText();
+  for (int i = 0; i < 65; ++i) many += DataKeys({TestKey(i)}).ToText();
   refused(many, "more than 64 keys");
 }
 
 TEST(KeyFile, IsReadAgainWhenItChanges) {
   const std::string path = testing::TempDir() + "/keys";
-  Write(path, DataKeys({KeyOf(1)}).ToText());
+  Write(path, DataKeys({TestKey(1)}).ToText());
   const absl::StatusOr<std::shared_ptr<KeyFile>> file = KeyFile::Open(path, "not so");
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_FALSE((*file)->takes_plain());
-  EXPECT_EQ((*file)->Current()->newest(), KeyOf(1));
-  Write(path, DataKeys({KeyOf(2), KeyOf(1)}).ToText());
-  EXPECT_EQ((*file)->Current()->newest(), KeyOf(2));
+  EXPECT_EQ((*file)->Current()->newest(), TestKey(1));
+  Write(path, DataKeys({TestKey(2), TestKey(1)}).ToText());
+  EXPECT_EQ((*file)->Current()->newest(), TestKey(2));
   Write(path, "nonsense that is no key");
-  EXPECT_EQ((*file)->Current()->newest(), KeyOf(2));
+  EXPECT_EQ((*file)->Current()->newest(), TestKey(2));
   ::unlink(path.c_str());
-  EXPECT_EQ((*file)->Current()->newest(), KeyOf(2));
+  EXPECT_EQ((*file)->Current()->newest(), TestKey(2));
 }
 
 TEST(KeyFile, IsForItsOwnerAlone) {
   const std::string path = testing::TempDir() + "/open-keys";
   for (const mode_t mode : {0644, 0660, 0602}) {
-    Write(path, DataKeys({KeyOf(1)}).ToText(), mode);
+    Write(path, DataKeys({TestKey(1)}).ToText(), mode);
     const absl::Status status = ReadKeyFile(path).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status));
     EXPECT_NE(status.message().find("chmod 600"), std::string::npos) << status;
   }
-  EXPECT_TRUE(absl::IsInvalidArgument(ReadKeyFile(path + "-none").status()));
+  const absl::Status none = ReadKeyFile(path + "-none").status();
+  EXPECT_TRUE(absl::IsInvalidArgument(none));
+  EXPECT_NE(none.message().find("cellctl data-key new " + path + "-none"), std::string::npos) << none;
 }
 
 }  // namespace

@@ -1,27 +1,41 @@
 // Checks that a log keeps all that was synced, whichever call to the file system fails and whenever the machine
-// crashes.
+// crashes. Encrypted logs keep it as others do.
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cell/base/random.h"
+#include "cell/log/sealed_log_store.h"
+#include "cell/log/test_keys.h"
 #include "cell/log/test_log.h"
 #include "fmt/format.h"
 
 namespace cell {
 namespace {
 
+class LogFailures : public ::testing::TestWithParam<bool> {
+ protected:
+  std::unique_ptr<LogStore> StoreOn(SimFiles* host) const {
+    auto store = std::make_unique<DirectoryLogStore>(host, "log");
+    if (!GetParam()) return store;
+    return std::make_unique<SealedLogStore>(std::move(store),
+                                            std::make_shared<TestKeys>(std::vector<DataKey>{TestKey(1)}));
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Encrypted, LogFailures, ::testing::Bool());
+
 // Lets each call to the file system fail once, in turn. Acknowledged writes are there after a crash, or the damage is
 // reported.
-TEST_F(LogTest, EachCallFails) {
+TEST_P(LogFailures, EachCallFails) {
   uint64_t failed = 0;
   for (uint64_t n = 0;; ++n) {
     SimDisk disk(n + 1);
     const auto host = disk.NewHost();
-    DirectoryLogStore store(host.get(), "log");
-    Owner owner(&store, 1);
+    const std::unique_ptr<LogStore> store = StoreOn(host.get());
+    Owner owner(store.get(), 1);
     host->FailAt(n, n % 2 == 0 ? absl::UnavailableError("EIO") : absl::ResourceExhaustedError("ENOSPC"));
     const auto run = [&]() -> absl::Status {
       RETURN_IF_ERROR(owner.Open(1));
@@ -37,7 +51,7 @@ TEST_F(LogTest, EachCallFails) {
     const absl::Status status = run();
     const uint64_t durable = owner.log() == nullptr ? 0 : owner.log()->durable();
     host->Crash();
-    LogReplay replay(&store, kRegion);
+    LogReplay replay(store.get(), kRegion);
     const absl::Status opened = replay.Open();
     if (durable >= 2) {
       ASSERT_TRUE(opened.ok()) << n << ": " << opened;
@@ -55,7 +69,7 @@ TEST_F(LogTest, EachCallFails) {
 }
 
 // Owners crash at arbitrary moments, one after the other. Each finds an exact prefix that includes all that was synced.
-TEST_F(LogTest, CrashAfterCrash) {
+TEST_P(LogFailures, CrashAfterCrash) {
   uint64_t torn = 0, lost = 0;
   for (uint64_t seed = 1; seed <= 400; ++seed) {
     SimDisk disk(seed);
@@ -65,14 +79,14 @@ TEST_F(LogTest, CrashAfterCrash) {
                                                    // wrote.
     for (uint32_t epoch = 1; epoch < 6; ++epoch) {
       SimFiles* const host = hosts.emplace_back(disk.NewHost()).get();
-      DirectoryLogStore store(host, "log");
-      Owner owner(&store, epoch);
+      const std::unique_ptr<LogStore> store = StoreOn(host);
+      Owner owner(store.get(), epoch);
       *owner.model() = model;
       if (epoch == 1) {
         ASSERT_TRUE(owner.Open(1).ok());
         owner.Range({});
       } else {
-        LogReplay replay(&store, kRegion);
+        LogReplay replay(store.get(), kRegion);
         ASSERT_TRUE(replay.Open().ok());
         const bool dies = random.Below(10) == 0;
         if (dies) host->FailAt(random.Below(8), absl::UnavailableError("crashed"));
@@ -107,9 +121,9 @@ TEST_F(LogTest, CrashAfterCrash) {
       }
       if (random.Below(2) == 0) host->Crash();
       const auto survivor = disk.NewHost();
-      DirectoryLogStore theirs(survivor.get(), "log");
-      ASSERT_TRUE(theirs.Fence(kRegion, epoch + 1).ok());
-      LogReplay replay(&theirs, kRegion);
+      const std::unique_ptr<LogStore> theirs = StoreOn(survivor.get());
+      ASSERT_TRUE(theirs->Fence(kRegion, epoch + 1).ok());
+      LogReplay replay(theirs.get(), kRegion);
       const absl::Status status = replay.Open();
       ASSERT_TRUE(status.ok()) << seed << ": " << status;
       ASSERT_GE(replay.next_sequence(), owner.log()->durable() + 1);

@@ -37,11 +37,15 @@ absl::Status Damaged(const LogPart& part, uint64_t offset, const std::string& wh
   return DamagedFile(part.name, offset, what);
 }
 
+FileIdentity IdentityOf(uint32_t region, const LogPart& part) {
+  return {region, part.epoch, part.sequence, part.kind == LogPart::Kind::kCheckpoint};
+}
+
 RecordReader Reader(LogStore* store, uint32_t region, const LogPart& part) {
   const auto read = [store, region, part](uint64_t offset, MutableBytes to) {
     return store->Read(region, part, offset, to);
   };
-  return RecordReader(read, part.name, region, part.epoch, store->keys());
+  return RecordReader(read, part.name, IdentityOf(region, part), store->keys());
 }
 
 MeganodeRange RangeOf(const LogRecord& record) {
@@ -172,7 +176,7 @@ absl::Status LogReplay::ReadSegment(const LogPart& part, uint64_t limit, bool la
   BlockBuffer& segment = segments_.back();
   ASSIGN_OR_RETURN(const size_t read, store_->Read(region_, part, 0, {segment.data(), segment.size()}));
   const std::string_view all = AsText({segment.data(), read});
-  RecordOpener opener(store_->keys(), part.name, region_, part.epoch);
+  RecordOpener opener(store_->keys(), part.name, IdentityOf(region_, part));
   size_t at = 0;
   uint64_t expected = part.sequence;
   while (expected < limit) {

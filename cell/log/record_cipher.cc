@@ -2,7 +2,6 @@
 
 #include <openssl/evp.h>
 #include <openssl/hmac.h>
-#include <sys/random.h>
 
 #include <cstddef>
 #include <cstring>
@@ -27,10 +26,11 @@ Hash HmacOf(const void* key, size_t key_bytes, std::string_view text) {
 }
 
 // HKDF-SHA256 of as many bytes as one hash has.
-Hash FileKey(const DataKey& key, const SealBegin& seal, uint64_t magic, uint32_t region, uint32_t epoch) {
+Hash FileKey(const DataKey& key, const SealBegin& seal, uint64_t magic, const FileIdentity& file) {
   const std::string_view secret(reinterpret_cast<const char*>(key.key.data()), key.key.size());
   const Hash extracted = HmacOf(seal.salt, sizeof(seal.salt), secret);
-  std::string info = fmt::format("cell records {:016x} {} {}", magic, region, epoch);
+  std::string info = fmt::format("cell records {:016x} {} {} {} {}", magic, file.region, file.epoch, file.sequence,
+                                 file.checkpoint ? "checkpoint" : "segment");
   info.push_back('\x01');
   return HmacOf(extracted.data(), extracted.size(), info);
 }
@@ -49,8 +49,8 @@ constexpr uint64_t SealedFormatOf(uint64_t magic) {
 
 }  // namespace
 
-RecordCipher::RecordCipher(const DataKey& key, const SealBegin& seal, uint64_t magic, uint32_t region, uint32_t epoch)
-    : context_(::EVP_CIPHER_CTX_new()), key_(FileKey(key, seal, magic, region, epoch)) {
+RecordCipher::RecordCipher(const DataKey& key, const SealBegin& seal, uint64_t magic, const FileIdentity& file)
+    : context_(::EVP_CIPHER_CTX_new()), key_(FileKey(key, seal, magic, file)) {
   CELL_CHECK_NE(context_, nullptr);
 }
 
@@ -98,18 +98,25 @@ absl::Status RecordSealer::Seal(std::string_view records, std::string* to) {
         begins != (cipher_ == nullptr)) {
       return absl::InternalError("what is written into a log are no records of a file");
     }
+    if (header.sequence <= last_) {
+      return absl::InternalError(
+          fmt::format("record {} follows record {} in an encrypted file", header.sequence, last_));
+    }
+    last_ = header.sequence;
     at += bytes;
     if (begins) {
       const LogRecord record = ReadRecord(rest.data());
+      if (record.value.size() < sizeof(SegmentBegin)) return absl::InternalError("a file's first record is too short");
       auto begin = Load<SegmentBegin>(AsBytes(record.value).data());
       begin.format = static_cast<uint32_t>(SealedFormatOf(begin.magic));
       SealBegin seal;
       const std::shared_ptr<const DataKeys> keys = keys_->Current();
       const std::array<std::byte, 8> id = keys->newest().id();
       std::memcpy(seal.key_id, id.data(), sizeof(seal.key_id));
-      CELL_CHECK_EQ(::getrandom(seal.salt, sizeof(seal.salt), 0), static_cast<ssize_t>(sizeof(seal.salt)));
-      cipher_ = std::make_unique<RecordCipher>(keys->newest(), seal, begin.magic, region_, epoch_);
-      AppendRecord({region_, header.epoch, header.sequence, header.unsynced}, RecordKind::kBegin, "",
+      const std::array<std::byte, 32> salt = keys_->NewSalt();
+      std::memcpy(seal.salt, salt.data(), sizeof(seal.salt));
+      cipher_ = std::make_unique<RecordCipher>(keys->newest(), seal, begin.magic, file_);
+      AppendRecord({file_.region, header.epoch, header.sequence, header.unsynced}, RecordKind::kBegin, "",
                    {reinterpret_cast<const char*>(&begin), sizeof(begin)},
                    {reinterpret_cast<const char*>(&seal), sizeof(seal)}, to);
       continue;
@@ -122,27 +129,36 @@ absl::Status RecordSealer::Seal(std::string_view records, std::string* to) {
     char* const record = to->data() + start;
     std::memcpy(record, &header, sizeof(header));
     cipher_->Seal(record);
-    header.crc = Crc64({record + sizeof(header.crc), header.bytes - sizeof(header.crc)}, region_);
+    header.crc = Crc64({record + sizeof(header.crc), header.bytes - sizeof(header.crc)}, file_.region);
     std::memcpy(record, &header.crc, sizeof(header.crc));
   }
   return absl::OkStatus();
 }
 
+std::optional<std::array<std::byte, 8>> KeyIdOf(const LogRecord& record) {
+  const auto begin = Load<SegmentBegin>(AsBytes(record.value).data());
+  if (begin.format != SealedFormatOf(begin.magic)) return std::nullopt;
+  std::array<std::byte, 8> id{};
+  if (record.value.size() < sizeof(SegmentBegin) + sizeof(SealBegin)) return id;
+  std::memcpy(id.data(), record.value.data() + sizeof(SegmentBegin) + offsetof(SealBegin, key_id), id.size());
+  return id;
+}
+
 absl::Status RecordOpener::Begin(const LogRecord& record) {
   const auto begin = Load<SegmentBegin>(AsBytes(record.value).data());
-  const bool sealed = begin.format == SealedFormatOf(begin.magic);
-  if (!sealed && keys_ != nullptr && !keys_->takes_plain()) {
+  if (begin.format > SealedFormatOf(begin.magic)) return absl::OkStatus();  // Its reader refuses it (CheckBegin).
+  const std::optional<std::array<std::byte, 8>> sealed = KeyIdOf(record);
+  if (!sealed.has_value() && keys_ != nullptr && !keys_->takes_plain()) {
     return absl::FailedPreconditionError(
         fmt::format("{} is not encrypted, but the keys of {} were given: somebody may have put it there. {}", name_,
                     keys_->name(), keys_->about_plain()));
   }
-  if (!sealed) return absl::OkStatus();
+  if (!sealed.has_value()) return absl::OkStatus();
   if (record.value.size() < sizeof(SegmentBegin) + sizeof(SealBegin)) {
     return absl::DataLossError(fmt::format("{} is damaged: its first record does not say how it is encrypted", name_));
   }
   const auto seal = Load<SealBegin>(AsBytes(record.value).data() + sizeof(SegmentBegin));
-  std::array<std::byte, 8> id;
-  std::memcpy(id.data(), seal.key_id, id.size());
+  const std::array<std::byte, 8>& id = *sealed;
   if (keys_ == nullptr) {
     return absl::FailedPreconditionError(fmt::format(
         "{} is encrypted with key {}: give the file that has this key (--log-key of servers and up, --key of "
@@ -155,7 +171,7 @@ absl::Status RecordOpener::Begin(const LogRecord& record) {
     return absl::FailedPreconditionError(
         fmt::format("{} is encrypted with key {}, which {} does not have", name_, IdText(id), keys_->name()));
   }
-  cipher_ = std::make_unique<RecordCipher>(*key, seal, begin.magic, region_, epoch_);
+  cipher_ = std::make_unique<RecordCipher>(*key, seal, begin.magic, file_);
   return absl::OkStatus();
 }
 

@@ -7,12 +7,14 @@
 // or removed.
 //
 // Each file has a key of its own: HKDF-SHA256 (RFC 5869) of the data key, with 32 random bytes that the file's first
-// record has as salt, and with the purpose, the region and the epoch as info. A record's nonce is its sequence number,
-// which no other record of the file has.
+// record has as salt, and with the purpose and what the file is (FileIdentity) as info. So a file that was renamed is
+// noticed, too. A record's nonce is its sequence number, which no other record of the file has.
 //
 // Not thread-safe.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -27,10 +29,18 @@ struct evp_cipher_ctx_st;
 
 namespace cell {
 
+// Says which file of a cluster it is, as its name does. That of a backup is empty.
+struct FileIdentity {
+  uint32_t region = 0;
+  uint32_t epoch = 0;
+  uint64_t sequence = 0;  // LogPart::sequence
+  bool checkpoint = false;
+};
+
 // AES-256-GCM with a file's key.
 class RecordCipher {
  public:
-  RecordCipher(const DataKey& key, const SealBegin& seal, uint64_t magic, uint32_t region, uint32_t epoch);
+  RecordCipher(const DataKey& key, const SealBegin& seal, uint64_t magic, const FileIdentity& file);
   ~RecordCipher();
   RecordCipher(const RecordCipher&) = delete;
   RecordCipher& operator=(const RecordCipher&) = delete;
@@ -53,25 +63,30 @@ class RecordCipher {
 class RecordSealer {
  public:
   // `keys` must outlive it.
-  RecordSealer(KeySource* keys, uint32_t region, uint32_t epoch) : keys_(keys), region_(region), epoch_(epoch) {}
+  RecordSealer(KeySource* keys, const FileIdentity& file) : keys_(keys), file_(file) {}
 
   // Appends the given whole records to *to, sealed. The first one of the file is its begin record, which stays in plain
-  // and gets what is needed to open the others. Returns Internal if the bytes are not records.
+  // and gets what is needed to open the others. Returns Internal if the bytes are not records, or if one has a number
+  // that the file had already: two texts with one nonce would give both away.
   absl::Status Seal(std::string_view records, std::string* to);
 
  private:
   KeySource* const keys_;
-  const uint32_t region_;
-  const uint32_t epoch_;
+  const FileIdentity file_;
   std::unique_ptr<RecordCipher> cipher_;  // Null before the first record.
+  uint64_t last_ = 0;                     // Number of the last record.
 };
+
+// Returns the id of the key of a file whose begin record this is, or nullopt if the file is not encrypted. Returns an
+// id of zeros, which no key has, if the record is too short.
+std::optional<std::array<std::byte, 8>> KeyIdOf(const LogRecord& begin);
 
 // Decrypts the records of one file, in their order.
 class RecordOpener {
  public:
   // `keys` may be null, and must outlive it. `name` is the file's, for messages.
-  RecordOpener(KeySource* keys, std::string name, uint32_t region, uint32_t epoch)
-      : keys_(keys), name_(std::move(name)), region_(region), epoch_(epoch) {}
+  RecordOpener(KeySource* keys, std::string name, const FileIdentity& file)
+      : keys_(keys), name_(std::move(name)), file_(file) {}
 
   // Takes the file's begin record, which was accepted. Returns FailedPrecondition, with what to do, if the file is
   // encrypted and its key is not there, or if it is not encrypted and only encrypted ones are taken.
@@ -83,8 +98,7 @@ class RecordOpener {
  private:
   KeySource* const keys_;
   const std::string name_;
-  const uint32_t region_;
-  const uint32_t epoch_;
+  const FileIdentity file_;
   std::unique_ptr<RecordCipher> cipher_;  // Null: the file is not encrypted.
 };
 

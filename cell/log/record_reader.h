@@ -25,10 +25,10 @@ class RecordReader {
   // Reads [offset, offset + to.size()) of the file, as far as it goes (Files::Read).
   using Read = std::function<absl::StatusOr<size_t>(uint64_t offset, MutableBytes to)>;
 
-  // Reads records of this region and epoch, numbered from 1. `name` is for messages. `keys` open an encrypted file;
-  // null: there are none. They must outlive this.
-  RecordReader(Read read, const std::string& name, uint32_t region, uint32_t epoch, KeySource* keys)
-      : read_(std::move(read)), name_(name), region_(region), epoch_(epoch), opener_(keys, name, region, epoch) {}
+  // Reads records of the file's region and epoch, numbered from 1. `name` is for messages. `keys` open an encrypted
+  // file; null: there are none. They must outlive this.
+  RecordReader(Read read, const std::string& name, const FileIdentity& file, KeySource* keys)
+      : read_(std::move(read)), name_(name), region_(file.region), epoch_(file.epoch), opener_(keys, name, file) {}
 
   // Returns the next record, valid until the next call. Returns DataLoss if there is no sound record, because a
   // finished file has an end record, or if the record of an encrypted file was changed. Returns FailedPrecondition if

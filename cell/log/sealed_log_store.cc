@@ -25,7 +25,7 @@ class SealedLogStore::Writer : public LogWriter {
 
 absl::StatusOr<std::unique_ptr<LogWriter>> SealedLogStore::Open(uint32_t region, uint32_t epoch, uint64_t sequence,
                                                                 std::string_view first) {
-  RecordSealer sealer(keys_.get(), region, epoch);
+  RecordSealer sealer(keys_.get(), {region, epoch, sequence, /*checkpoint=*/false});
   std::string sealed;
   RETURN_IF_ERROR(sealer.Seal(first, &sealed));
   ASSIGN_OR_RETURN(std::unique_ptr<LogWriter> writer, store_->Open(region, epoch, sequence, sealed));
@@ -35,7 +35,8 @@ absl::StatusOr<std::unique_ptr<LogWriter>> SealedLogStore::Open(uint32_t region,
 absl::StatusOr<std::unique_ptr<LogWriter>> SealedLogStore::BeginCheckpoint(uint32_t region, uint32_t epoch,
                                                                            uint64_t sequence) {
   ASSIGN_OR_RETURN(std::unique_ptr<LogWriter> writer, store_->BeginCheckpoint(region, epoch, sequence));
-  return std::make_unique<Writer>(std::move(writer), RecordSealer(keys_.get(), region, epoch));
+  return std::make_unique<Writer>(std::move(writer),
+                                  RecordSealer(keys_.get(), {region, epoch, sequence, /*checkpoint=*/true}));
 }
 
 }  // namespace cell

@@ -342,6 +342,7 @@ bool Draws::Set(std::string_view name, bool on) {
                                                      {"region ids", &region_ids},
                                                      {"clients go", &clients_go},
                                                      {"idle", &idle},
+                                                     {"encrypted", &encrypted},
                                                      {"disk steps", &disk_steps},
                                                      {"disk cached", &disk_cached},
                                                      {"files account", &files_account},
@@ -453,6 +454,7 @@ SimulationPlan SimulationPlan::Draw(uint64_t seed, const Draws& draws) {
   }
   std::stable_sort(plan.faults.begin(), plan.faults.end(),
                    [](const FaultPlan& a, const FaultPlan& b) { return a.at_ns < b.at_ns; });
+  plan.encrypted = draws.encrypted && !plan.Has(Fault::kRollback);  // LaterReleaseStore changes the format of others.
   return plan;
 }
 

@@ -86,7 +86,8 @@ struct Draws {
   bool suspicion = true;  // Live servers are repeatedly taken for dead.
   bool disk_steps = true;
   bool disk_cached = true;
-  bool idle = true;  // Clients do nothing for a while.
+  bool idle = true;        // Clients do nothing for a while.
+  bool encrypted = false;  // Logs are encrypted in all seeds, except those with rollbacks.
   std::array<bool, 9> faults = {true, true, true, true, true, true, true, true, true};  // From kDiskFull on.
   bool deadlines = true;      // Every call ends soon after its deadline.
   bool disks_heal = true;     // A failed disk is found to answer again without a restart.
@@ -113,6 +114,7 @@ struct SimulationPlan {
   uint64_t checkpoint_bytes_min = 8 << 10;
   bool disk_in_steps = false;  // Time passes between two calls of a file system.
   bool disk_cached = false;    // Other hosts see what a host writes only when it is synced.
+  bool encrypted = false;      // Logs are encrypted.
   int regions_max = 64;        // Per server.
   int region_ids = 0;          // The highest region id; 0: Pointer::kRegionMax.
 

@@ -43,6 +43,7 @@ void EachField(Plan& plan, Visit&& visit) {
   visit("checkpoint_bytes_min", plan.checkpoint_bytes_min);
   visit("disk_in_steps", plan.disk_in_steps);
   visit("disk_cached", plan.disk_cached);
+  visit("encrypted", plan.encrypted);
   visit("regions_max", plan.regions_max);
   visit("region_ids", plan.region_ids);
   visit("keys", plan.keys);
