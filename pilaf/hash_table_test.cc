@@ -403,5 +403,32 @@ TEST(HashTableZeroFreed, NothingStaysOfWhatIsGone) {
   }
 }
 
+TEST(HashTableZeroFreed, NothingStaysOfWhatASplitHasMoved) {
+  for (const bool zero_freed : {false, true}) {
+    for (const uint32_t bucket_bytes : {0u, 1024u}) {
+      const uint32_t position = HashSplit::ChoosePosition({});
+      TestTable table(ShapeOf(1024, 1 << 20, bucket_bytes), bucket_bytes, 1, {});
+      TestTable upper(ShapeOf(1024, 1 << 20, bucket_bytes), bucket_bytes, 2, {position, UINT32_MAX});
+      table.memory()->set_zero_freed(zero_freed);
+      for (int i = 0; i < 500; ++i) {
+        const std::string key = "key " + std::to_string(i);
+        const bool goes = HashKey(key).position >= position;
+        ASSERT_TRUE(table.Put(key, (goes ? "goes" : "stays") + std::string(i % 3 == 0 ? 600 : 0, 'v')).ok());
+      }
+      {
+        HashSplit split(table.get(), upper.get());
+        absl::StatusOr<bool> copied = false;
+        while (copied.ok() && !*copied) copied = split.Copy(64);
+        ASSERT_TRUE(copied.ok() && split.Finish().ok());
+        while (!split.Clean(64)) continue;
+      }
+      ASSERT_TRUE(table->Check().ok());
+      const std::string_view memory(reinterpret_cast<const char*>(table.memory()->base()), table.memory()->bytes());
+      EXPECT_NE(memory.find("stays"), std::string_view::npos);
+      EXPECT_EQ(memory.find("goes") == std::string_view::npos, zero_freed) << bucket_bytes;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace cell
