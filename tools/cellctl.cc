@@ -120,17 +120,21 @@ void DeclareKey(CLI::App* app, CtlFlags* flags, Command* chosen) {
       flags->offline = true;
     });
     sub->add_option("file", flags->file)->required();
+    return sub;
   };
   add("new", "Make a key, of 32 random bytes, in the new file FILE (mode 0600)", KeyNew);
   add("rotate", "Put a new key before those in FILE. It encrypts from now on; all of them decrypt", KeyRotate);
-  add("retire", "Remove all keys but the newest from FILE", KeyRetire);
-  add("show", "List the ids of the keys in FILE, without the keys", KeyShow);
+  CLI::App* retire = add("retire", "Remove all keys but the newest from FILE, if no log needs them", KeyRetire);
+  CLI::App* show = add("show", "List the ids of the keys in FILE, without the keys", KeyShow);
+  retire->add_option("--logs", flags->logs, "The servers' --log-dir: refuse if a file there needs one of the keys");
+  retire->add_flag("--yes", flags->yes, "Without --logs: nothing needs them any more");
+  show->add_option("--logs", flags->logs, "The servers' --log-dir: show how many files there need each key, too");
   key->footer(
       "Servers get FILE by --log-key, backup and restore by --key. Without its keys nobody can read what they "
       "encrypt:\n"
       "keep a copy elsewhere. To replace a key while the cluster runs: rotate, copy FILE to all servers, cellctl "
       "checkpoint,\n"
-      "retire, and copy FILE again. Old backups need old keys.");
+      "retire --logs, and copy FILE again. Old backups need old keys, and retire does not look at them.");
 }
 
 void DeclareGrants(CLI::App* app, CtlFlags* flags, Command* chosen) {

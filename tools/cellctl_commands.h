@@ -45,6 +45,7 @@ struct CtlFlags {
   std::string user, rights, enforce;  // Of grants.
 
   std::string key_file;  // Of backups. Empty: they are not encrypted.
+  std::string logs;      // Directory of the logs whose keys count.
   std::string who;       // An identity, ROLE/NAME.
   bool offline = false;  // The command needs no cluster.
 

@@ -183,6 +183,11 @@ absl::StatusOr<Worker::Logs> OpenLogs(const ServerFlags& flags, const ClusterSta
         "cellctl checkpoint, which replaces it";
     ASSIGN_OR_RETURN(std::shared_ptr<KeyFile> keys,
                      KeyFile::Open(flags.log_key, flags.log_plain_ok ? "" : kAboutPlain));
+    if (keys->takes_plain()) {
+      spdlog::warn(
+          "--log-plain-ok: logs that are not encrypted are read, too, whoever has put them there. Run cellctl "
+          "checkpoint, and start the servers without it");
+    }
     store = std::make_shared<SealedLogStore>(std::move(store), std::move(keys));
   }
   const ThreadPool::Work wake = [fabric] { fabric->Wake(); };

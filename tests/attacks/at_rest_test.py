@@ -89,8 +89,19 @@ class AtRest(unittest.TestCase):
         self.up("--log-key", str(self.key))
         self.ctl("data-key", "rotate", self.key)
         self.assertEqual(len(self.ctl("data-key", "show", self.key).stdout.splitlines()), 2)
+        # The old one is kept as long as a log needs it, and by an operator who has not looked.
+        logs = self.directory / "log"
+        old_id = self.ctl("data-key", "show", old).stdout.split()[0]
+        self.assertIn("give --logs DIR", self.ctl("data-key", "retire", self.key, check=False).stderr)
+        self.assertIn(f"files need key {old_id}", self.ctl("data-key", "retire", self.key, "--logs", logs, check=False).stderr)
+        self.assertIn("there are no logs in", self.ctl("data-key", "retire", self.key, "--logs", self.directory, check=False).stderr)
+        self.assertEqual(len(self.ctl("data-key", "show", self.key).stdout.splitlines()), 2)
         self.ours("checkpoint")
-        self.ctl("data-key", "retire", self.key)
+        new, before = self.ctl("data-key", "show", self.key, "--logs", logs).stdout.splitlines()
+        self.assertRegex(new, "^[0-9a-f]{16}  encrypts  [1-9][0-9]* files$")
+        self.assertEqual(before, f"{old_id}  0 files")
+        self.ctl("data-key", "retire", self.key, "--logs", logs)
+        self.assertRegex(self.ctl("data-key", "show", old, "--logs", logs).stdout, f"{old_id}  encrypts  0 files\n{new.split()[0]}  [0-9]+ files  not in {old}\n")
         self.ours("put", "customer-00001", PAIRS["customer-00001"])
         self.down()
         self.assertFalse(self.shows(self.directory / "log"))
@@ -111,8 +122,11 @@ class AtRest(unittest.TestCase):
         self.assertTrue(self.shows(self.directory / "log"))  # So this test can fail.
         self.assertIn("start the servers once with --log-plain-ok", self.fails_to_start("--log-key", str(self.key)))
         self.up("--log-key", str(self.key), "--log-plain-ok")
+        self.assertIn("whoever has put them there", (self.directory / "server-0.log").read_text())
         self.all_there()
+        self.assertIn("files are not encrypted", self.ctl("data-key", "show", self.key, "--logs", self.directory / "log").stdout)
         self.ours("checkpoint")
+        self.assertNotIn("not encrypted", self.ctl("data-key", "show", self.key, "--logs", self.directory / "log").stdout)
         self.down()
         self.assertFalse(self.shows(self.directory / "log"))
         self.up("--log-key", str(self.key))
@@ -171,6 +185,36 @@ class AtRest(unittest.TestCase):
                 shown += content.count(text)
         self.assertGreater(read, 0)
         return shown > 0
+
+    # Somebody who can write to the log store changes what is there, with CRCs that fit or not, and puts other files there.
+    def test_changed_logs(self):
+        self.up("--log-key", str(self.key))
+        self.load()
+        self.ours("checkpoint")
+        self.ours("put", "customer-00001", "confidential, changed")
+        self.down()
+        logs, kept = self.directory / "log", self.base / "kept"
+        shutil.copytree(logs, kept)
+        checkpoint = max(logs.rglob("*.checkpoint"), key=lambda path: path.stat().st_size)
+        changed = bytearray(checkpoint.read_bytes())
+        changed[len(changed) // 2] ^= 1
+        sequence, dot, rest = checkpoint.name.partition(".")
+        later = checkpoint.with_name(f"{int(sequence, 16) + 2:016x}{dot}{rest}")  # Without what the log has before that.
+        for attack, why in ((lambda: checkpoint.write_bytes(changed), f"{checkpoint} is damaged at offset"),
+                            (lambda: checkpoint.rename(later), f"{later} was changed at offset")):
+            attack()
+            self.assertIn(why, self.fails_to_start("--log-key", str(self.key)))
+            shutil.rmtree(logs)
+            shutil.copytree(kept, logs)
+        self.up("--log-key", str(self.key))
+        self.assertEqual(self.ours("get", "customer-00001").stdout.strip(), "confidential, changed")
+
+    def test_up_asks_for_a_key_file(self):
+        done = subprocess.run([cluster.binary("tools/up"), "--dir", str(self.directory), "--servers", "1", "--log-key", str(self.base / "none"), "--detach"],
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn(f"cellctl data-key new {self.base / 'none'}", done.stderr)
+        self.assertFalse(self.directory.exists())
 
     def test_key_files(self):
         self.assertIn("exists already", self.ctl("data-key", "new", self.key, check=False).stderr)
