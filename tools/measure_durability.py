@@ -76,6 +76,43 @@ def put_rates(directory, keys, seconds, rounds):
             f"{median(run, lambda r: r['latency_us']['p50']):.0f}", f"{median(run, lambda r: r['latency_us']['p99']):.0f}")
 
 
+def protected(directory, keys, seconds, rounds):
+    """Measures what encrypted logs and --zero-freed cost: puts of stored keys and the replay after a restart, each beside the same without, in turns.
+    """
+    key = directory / "key"
+    subprocess.run([cluster.binary("tools/cellctl"), "data-key", "new", str(key)], check=True)
+    encrypted, zero = ["--log-key", str(key)], ["--zero-freed"]
+    runs = {f"{mode}{name}": (mode, depth, flags) for mode, depth, kinds in (
+        ("async", 16, (("", []), (", encrypted", encrypted))), ("sync", 64, (("", []), (", encrypted", encrypted))),
+        ("none", 16, (("", []), (", --zero-freed", zero)))) for name, flags in kinds}
+    rates, replays = {}, {}
+    for turn in range(rounds):
+        for name, (mode, depth, flags) in runs.items():
+            here = directory / f"protected-{turn}"
+            options = {"durability": mode, "regions_max": 16, "server_flags": flags}
+            with Measurement(here, 1, keys, **options) as m:
+                m.bench("get", "--seconds", "0.2")
+                rates.setdefault(name, []).append(m.bench("put", "--path", "server", "--depth", str(depth), "--seconds", str(seconds)))
+                data = sum(r["data_bytes"] for worker in m.status() for r in worker["regions"])
+            if mode == "async":
+                with Measurement(here, 1, keys, **options):
+                    while any(r.get("recovering") or r["epoch"] == 1 for r in json.loads((here / "regions.json").read_text())["regions"]):
+                        time.sleep(0.005)
+                    replays.setdefault(name, []).append(data / 1e6 / sum(seconds for _, seconds, _ in recovered(here)))
+            subprocess.run(["rm", "-rf", str(here)], check=True)
+
+    def ratio(name, of):
+        """Returns the median of the ratios of runs that followed each other."""
+        plain = name.partition(",")[0]
+        return statistics.median(of(there) / of(beside) for there, beside in zip(rates[name], rates[plain]))
+
+    print("\n| puts | in flight | puts/s | beside without | p50 us | beside without | replay, MB/s of data a thread |\n|---|---|---|---|---|---|---|")
+    for name, (_, depth, _) in runs.items():
+        row(name, depth, f"{statistics.median(r['ops_per_second'] for r in rates[name]):,.0f}", f"{ratio(name, lambda r: r['ops_per_second']):.2f}",
+            f"{statistics.median(r['latency_us']['p50'] for r in rates[name]):.0f}", f"{ratio(name, lambda r: r['latency_us']['p50']):.2f}",
+            f"{statistics.median(replays[name]):.0f}" if name in replays else "-")
+
+
 def log_size(directory, keys):
     """Returns the bytes of log for each key that is put once, in addition to key and value."""
     here = directory / "size"
@@ -153,16 +190,18 @@ def main():
     parser.add_argument("--keys", type=int, default=500_000)
     parser.add_argument("--seconds", type=float, default=4, help="seconds per measurement of puts")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", choices=("puts", "size", "takeover", "restart"))
+    parser.add_argument("--only", choices=("puts", "protected", "size", "takeover", "restart"))
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cell-durability-", dir=args.dir) as temporary:
         directory = Path(temporary)
-        parts = [args.only] if args.only else ["puts", "size", "takeover", "restart"]
+        parts = [args.only] if args.only else ["puts", "protected", "size", "takeover", "restart"]
         syncs, megabytes = disk_rates(directory)
         print(f"The disk: {syncs:,.0f} syncs of 4 KB a second, one after the other; {megabytes:,.0f} MB/s by `dd bs=1M oflag=dsync`. "
               f"Memory: {touch_seconds():.2f} s for the first touch of a GB")
         if "puts" in parts:
             put_rates(directory, args.keys, args.seconds, args.rounds)
+        if "protected" in parts:
+            protected(directory, args.keys, args.seconds, args.rounds)
         if "size" in parts:
             log_size(directory, 200_000)
         if "takeover" in parts:
