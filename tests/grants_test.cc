@@ -168,8 +168,8 @@ TEST_F(GrantsOfClients, APrefix) {
 TEST_F(GrantsOfClients, ScansEndWhereTheGrantEnds) {
   Grant("alice", Prefix("b/"), "scan");
   const auto client = ClientOf("alice");
-  std::vector<std::string> expected;
-  for (int i = 0; i < kKeys; ++i) expected.push_back(Key("b", i));
+  std::vector<std::string> expected(kKeys);
+  for (int i = 0; i < kKeys; ++i) expected[i] = Key("b", i);
   const std::vector<std::string> reversed(expected.rbegin(), expected.rend());
   absl::Status end;
   for (const Path path : {Path::kServer, Path::kHybrid}) {

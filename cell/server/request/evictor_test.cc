@@ -312,7 +312,7 @@ class TableEvictorTest : public EvictorTest, public testing::WithParamInterface<
     content.hash_range = HashRange{0, UINT32_MAX};
     content.bucket_bytes = GetParam();
     CELL_CHECK(regions_.Create(8, content).ok());
-    Change([this](RegionTable* table) {
+    Change([](RegionTable* table) {
       table->regions[8] = {};
       return table->CreateTable("t", GetParam(), 8);
     });
