@@ -124,12 +124,15 @@ Task<bool> BenchThread::Lane() {
         break;
       }
       co_await client_->AsyncSleepUntil(begun_ns);
-    } else if (turn % 8 == 0 && client_->NowNs() >= end_ns_) {
+    } else if ((turn % 8 == 0 || flags_.pause_us > 0) && client_->NowNs() >= end_ns_) {
       break;
     }
     const bool counted = co_await One(&key, &value);
     operations_ += counted;
     if (interval_ns_ > 0 || timeline_.has_value()) Record(begun_ns);
+    if (flags_.pause_us > 0) {
+      co_await client_->AsyncSleepUntil(client_->NowNs() + static_cast<int64_t>(flags_.pause_us * 1e3));
+    }
   }
   co_return true;
 }

@@ -31,6 +31,7 @@ struct BenchFlags {
   uint32_t scan_length = 100;
   bool reverse = false;
   double rate = 0;
+  double pause_us = 0;  // Of each operation in flight, before the next one.
   double spike_from = 0, spike_seconds = 0, spike_factor = 1;
   double timeline_ms = 0;
   uint64_t seed = 1;

@@ -211,6 +211,7 @@ absl::StatusOr<nlohmann::json> RunCluster(const BenchFlags& flags, const Mix& mi
   json["selector"] = flags.client.selector;
   json["prefix"] = flags.shape.prefix;
   json["rate"] = flags.rate;
+  if (flags.pause_us > 0) json["pause_us"] = flags.pause_us;
   if (flags.rate > 0) {
     json["not_begun"] = not_begun;
     json["kept_rate"] = not_begun == 0;
@@ -338,6 +339,8 @@ absl::Status CheckFlags(const BenchFlags& flags) {
         fmt::format("--key-bytes must be at least {}: 8 to distinguish keys, and the {} of --prefix",
                     flags.shape.prefix.size() + kNumberBytes, flags.shape.prefix.size()));
   }
+  if (flags.pause_us > 0 && flags.rate > 0)
+    return absl::InvalidArgumentError("--pause-us and --rate exclude each other");
   if (flags.spike_factor > 1 && flags.rate == 0) return absl::InvalidArgumentError("--spike-factor needs --rate");
   if (flags.timeline_ms > 0 && flags.seconds * 1e3 / flags.timeline_ms > static_cast<double>(Timeline::kBucketsMax)) {
     return absl::InvalidArgumentError(fmt::format("{} s are more than {} intervals of {} ms: increase --timeline-ms",
@@ -439,6 +442,10 @@ int Main(int argc, char** argv) {
   app.add_option("--rate", flags.rate,
                  "Operations per second of all threads together, each begun when it is due; 0: as many as possible")
       ->check(Between(0, 1e12))
+      ->capture_default_str();
+  app.add_option("--pause-us", flags.pause_us,
+                 "Microseconds between the end of an operation and the next one, for each of --depth; not with --rate")
+      ->check(Between(0, 1e9))
       ->capture_default_str();
   app.add_option("--spike-from", flags.spike_from, "Seconds from the end of the warm-up until the rate rises")
       ->check(Between(0, 1e12))

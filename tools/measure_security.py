@@ -1,13 +1,18 @@
 """Measures what protection costs, and what strangers and greedy clients cost others, and prints tables as Markdown
 (docs/results/security.md).
 
-The server is pinned to core 0, everything else to core 1; floods run there with the lowest priority. Takes about ten
-minutes; leave the machine alone meanwhile. Needs to open several thousand descriptors (ulimit -Hn).
+The server is pinned to core 0, everything else to core 1. Floods run there only when nothing else wants to
+(SCHED_IDLE): what a flood costs others is then what the server does for it. As root, all of it has precedence over other
+work on the machine. Still, leave the machine alone meanwhile. Takes about 40 minutes, and several thousand descriptors
+(ulimit -Hn).
 """
 
 import argparse
+import contextlib
 import json
+import os
 import resource
+import signal
 import socket
 import ssl
 import statistics
@@ -31,6 +36,32 @@ def pinned(core, *command, idle=False, **options):
 
 def ctl(*arguments):
     return subprocess.run([cluster.binary("tools/cellctl"), *map(str, arguments)], stdout=subprocess.PIPE, check=True, text=True, timeout=120).stdout
+
+
+@contextlib.contextmanager
+def precedence():
+    """Gives this session, with what it starts, precedence over others (sched(7), autogroups), if this user may."""
+    try:
+        before = Path("/proc/self/autogroup").read_text().rsplit(maxsplit=1)[1]
+    except OSError:
+        before = None
+    if before is None or not weigh("self", -20):
+        note("This user may not have precedence over others: whatever else runs on this machine shows in the latencies.")
+        before = None
+    try:
+        yield
+    finally:
+        if before is not None:
+            weigh("self", before)
+
+
+def weigh(pid, nice):
+    """Sets the weight of a process's session. Returns whether that was possible."""
+    try:
+        Path(f"/proc/{pid}/autogroup").write_text(str(nice))
+    except OSError:
+        return False
+    return True
 
 
 def cpu_ns(pid):
@@ -73,28 +104,42 @@ class Authority:
             file.chmod(0o600)
         return f"{stem}.pem", f"{stem}.key"
 
+    def flags(self, role, name):
+        """Returns the flags of a program that is to have this identity."""
+        certificate, key = self.issue(role, name)
+        return ["--tls-authority", str(self.directory / "authority.pem"), "--tls-certificate", certificate, "--tls-key", key]
+
     @staticmethod
     def _openssl(*arguments):
         subprocess.run(["openssl", *map(str, arguments)], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
 class Server:
-    """A cluster of one server on core 0, with some keys."""
+    """A cluster of one server with some keys. On core 0; or, with idle=True, on core 1 when nothing else there wants to."""
 
-    def __init__(self, directory, name, keys, **options):
+    def __init__(self, directory, name, keys, idle=False, durability="none", **options):
         self.directory, self.keys = directory / name, keys
-        self.process = cluster.up(self.directory, regions_max=4, durability="none", **options)[0]
-        subprocess.run(["taskset", "-acp", "0", str(self.process.pid)], stdout=subprocess.DEVNULL, check=True)
+        self.process = cluster.up(self.directory, regions_max=4, durability=durability, **options)[0]
         self.pid = self.process.pid
+        weigh(self.pid, 19 if idle else -20)  # It has a session of its own.
+        subprocess.run(["taskset", "-acp", "1" if idle else "0", str(self.pid)], stdout=subprocess.DEVNULL, check=True)
+        if idle:
+            subprocess.run(["chrt", "--all-tasks", "--idle", "--pid", "0", str(self.pid)], check=True)
         worker = json.loads((self.directory / "cluster.json").read_text())["servers"][0]["workers"][0]
         self.host, self.port = (worker["tcp"].rsplit(":", 1)[0], int(worker["tcp"].rsplit(":", 1)[1])) if "tcp" in worker else (None, None)
+        self.address = f"tcp://{self.host}:{self.port}" if self.host else str(self.directory / "server-0.0.sock")
         self.bench("get", seconds=0.2)  # Loads the keys.
 
     def bench(self, workload, *flags, path="server", depth=1, seconds=2.0):
         process = pinned(1, cluster.binary("tools/cell_bench"), "--prefix", "", "--cluster", self.directory, "--json", "-", "--workload", workload,
                          "--path", path, "--depth", depth, "--keys", self.keys, "--seconds", seconds, *flags, stdout=subprocess.PIPE, text=True)
         before, begin = cpu_ns(self.pid), time.monotonic()
-        text, _ = process.communicate()
+        try:
+            text, _ = process.communicate()
+        except BaseException:  # Such as an interrupt.
+            process.kill()
+            process.communicate()
+            raise
         if process.returncode != 0:
             raise cluster.ClusterError(f"cell_bench ended with {process.returncode}")
         result = json.loads(text)
@@ -104,9 +149,6 @@ class Server:
 
     def connect(self):
         return socket.create_connection((self.host, self.port), timeout=30)
-
-    def status(self):
-        return json.loads(ctl("--cluster", self.directory, "-o", "json", "status"))
 
     def close(self):
         cluster.end([self.process])
@@ -142,16 +184,6 @@ def measure_tls(base, options):
         secure.close()
 
 
-def handshakes(server, shake, count):
-    """Returns the server's CPU time for each of so many connections."""
-    for _ in range(5):
-        shake()
-    before = cpu_ns(server.pid)
-    for _ in range(count):
-        shake()
-    return (cpu_ns(server.pid) - before) / count
-
-
 def tls_client(authority, certificate):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
@@ -182,204 +214,297 @@ def receive(connection, count):
 
 
 def measure_handshakes(base, options, authority):
-    table("Handshakes of connections for calls", "by", "the server's CPU time for each", "so many in a second of one core")
-    plain = Server(base, "open", options.keys, fabric="tcp", server_flags=["--insecure"])
-    secret = Server(base, "secret", options.keys, fabric="tcp")
-    certificate, key = authority.issue("server", "server-0")
-    certified = Server(base, "certified", options.keys, fabric="tcp",
-                       server_flags=["--tls-authority", str(authority.directory / "authority.pem"), "--tls-certificate", certificate, "--tls-key", key])
-    try:
-        def in_plain():
-            with plain.connect() as connection:
-                greet(connection)
-
-        client = tls_client(authority, authority.issue("client", "measure"))
-
-        def by_certificate():
-            with client.wrap_socket(certified.connect()) as connection:
-                greet(connection)
-
-        ctl("secret", "for", "client/measure", secret.directory / "secret", base / "measure.secret")
-        ident, psk = (base / "measure.secret").read_text().split()[2:4]
-
-        def by_secret():
-            pipe = raw.Pipe(f"{secret.host}:{secret.port}", "-psk", psk, "-psk_identity", f"client/measure {ident}", "-ciphersuites",
-                            "TLS_AES_128_GCM_SHA256")
-            greeting = raw.hello(raw.CALLS, raw.CLIENT, "measure")
-            pipe.send(greeting)
-            pipe.send(raw.proof(greeting, pipe.receive(raw.CHALLENGE_BYTES), raw.CALLS, raw.CLIENT, "measure"))
-            if not raw.is_welcome(pipe.receive(raw.WELCOME_BYTES)):
-                raise cluster.ClusterError("the server refused the handshake")
-            pipe.close()
-
-        for what, server, shake in (("nothing (--insecure)", plain, in_plain), ("a secret (TLS 1.3, PSK with ECDHE)", secret, by_secret),
-                                    ("certificates (TLS 1.3, mutual, P-256)", certified, by_certificate)):
-            note(f"handshakes by {what}")
-            ns = handshakes(server, shake, options.handshakes)
-            row(what, f"{ns / 1e3:.0f} us", f"{1e9 / ns:.0f}")
-    finally:
-        for server in (plain, secret, certified):
+    table("Handshakes of a client that connects and leaves, 16 at a time", "by", "connections/s", "the server's CPU time for each",
+          "that is so many in a second of one core")
+    by_certificate = authority.flags("server", "server-0"), authority.flags("client", "greedy")
+    secret = base / "greedy.secret"
+    for what, fabric, of_server, of_client in (
+            ("shm", "shm", [], []), ("tcp, nothing (--insecure)", "tcp", ["--insecure"], []),
+            ("tcp, a secret (TLS 1.3, PSK with ECDHE)", "tcp", [], ["--secret-file", secret]),
+            ("tcp, certificates (TLS 1.3, mutual, P-256)", "tcp", *by_certificate)):
+        note(f"handshakes: {what}")
+        server = Server(base, f"handshakes-{len(what)}", options.keys, fabric=fabric, server_flags=of_server)
+        try:
+            if secret in of_client:
+                ctl("secret", "for", "client/greedy", server.directory / "secret", secret)
+            rates, ns = [], []
+            for _ in range(options.rounds):
+                flood = Flood(server, "connections", connections=16, outstanding=1, idle=False, flags=of_client)
+                before = cpu_ns(server.pid)
+                try:
+                    time.sleep(options.seconds)
+                finally:
+                    did = flood.close()
+                if did["ended"] == 0:
+                    raise cluster.ClusterError("no connection was made")
+                # A client has two connections by TCP, one for calls and one for reads, with a handshake each.
+                made = did["ended"] * (2 if fabric == "tcp" else 1)
+                rates.append(made / did["seconds"])
+                ns.append((cpu_ns(server.pid) - before) / made)
+            ns = statistics.median(ns)
+            row(what, f"{statistics.median(rates):,.0f}", f"{ns / 1e3:.0f} us", f"{1e9 / ns:,.0f}")
+        finally:
             server.close()
+
+
+class Stranger:
+    """Makes connections of one kind."""
+
+    def __init__(self, to, first=b"", then=None, tls=None):
+        """`to` returns a socket's family, type and address. `first` is sent at once; then `then` is called with the socket."""
+        self.to, self.first, self.then, self.tls = to, first, then, tls
+
+    def connect(self):
+        family, kind, address = self.to()
+        connection = socket.socket(family, kind)
+        try:
+            connection.settimeout(30)
+            connection.connect(address)
+            if self.tls:
+                connection = self.tls.wrap_socket(connection)
+            if self.first:
+                connection.sendall(self.first)
+            if self.then:
+                self.then(connection)
+        except OSError:
+            connection.close()
+            raise
+        return connection
 
 
 def measure_connections(base, options, authority):
-    count = options.connections
-    table(f"{count} connections of one kind, and a good client beside them", "connections", "kept by the server", "memory for each that is kept",
-          "descriptors for each", "a good client's get meanwhile", "memory left after they went")
-    certificate, key = authority.issue("server", "server-0")
-    flags = ["--tls-authority", str(authority.directory / "authority.pem"), "--tls-certificate", certificate, "--tls-key", key]
-    plain = Server(base, "connections", options.keys, fabric="tcp", server_flags=["--insecure"])
-    certified = Server(base, "connections-tls", options.keys, fabric="tcp", server_flags=flags)
-    local = Server(base, "connections-shm", options.keys, fabric="shm")
-    client = tls_client(authority, authority.issue("client", "many"))
-
-    def silent(server):
-        return server.connect()
-
-    def sends(data):
-        def connect(server):
-            connection = server.connect()
-            connection.sendall(data)
-            return connection
-        return connect
-
-    def greeted(server):
-        connection = server.connect()
-        greet(connection)
-        return connection
-
-    def greeted_by_tls(server):
-        connection = client.wrap_socket(server.connect())
-        greet(connection)
-        return connection
-
-    def unix(path, greets=False):
-        def connect(server):
-            connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET if path.endswith(".0.sock") else socket.SOCK_STREAM)
-            connection.settimeout(30)
-            connection.connect(str(server.directory / path))
-            if greets:
-                connection.sendall(struct.pack("<8sIBB2x64s", b"CELSHM01", 4, raw.CLIENT, 4, b"many"))
-                connection.recv(64)  # Its rings would come with it: they are closed at once.
-            return connection
-        return connect
-
-    half_hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
+    table(f"{options.connections:,} connections of one kind, and a good client beside them", "connections", "kept by the server",
+          "memory for each that is kept", "descriptors for each", "a good client's command meanwhile", "memory left after they went",
+          "and after the same once more")
+    certified = authority.flags("server", "server-0")
+    client, operator = (tls_client(authority, authority.issue(role, f"many-{role}")) for role in ("client", "operator"))
+    operator.set_alpn_protocols(["h2"])  # Of gRPC.
+    good = authority.flags("operator", "good")
+    servers = []
     try:
-        for what, server, connect in (("tcp, silent", plain, silent), ("tcp, greeted", plain, greeted),
-                                      ("tcp, hostile: half a greeting", plain, sends(raw.MAGIC + b"\2\0\0\0")),
-                                      ("TLS, silent", certified, silent), ("TLS, greeted", certified, greeted_by_tls),
-                                      ("TLS, hostile: half a ClientHello", certified, sends(half_hello)),
-                                      ("TLS, hostile: garbage", certified, sends(b"\x16" + bytes(100))),
-                                      ("shm, silent", local, unix("server-0.0.sock")), ("shm, greeted", local, unix("server-0.0.sock", greets=True)),
-                                      ("control plane, silent", local, unix("server-0.control.sock"))):
+        for name, flags in (("tcp", ["--insecure"]), ("tls", certified), ("shm", []), ("control", [*certified, "--control", "127.0.0.1:0"])):
+            servers.append(Server(base, f"connections-{name}", options.keys, fabric="tcp" if name in ("tcp", "tls") else "shm", server_flags=flags))
+        plain, secure, local, controlled = servers
+
+        def by_tcp(server):
+            return lambda: (socket.AF_INET, socket.SOCK_STREAM, (server.host, server.port))
+
+        def by_shm():
+            return socket.AF_UNIX, socket.SOCK_SEQPACKET, str(local.directory / "server-0.0.sock")
+
+        def by_unix_control():
+            return socket.AF_UNIX, socket.SOCK_STREAM, str(local.directory / "server-0.control.sock")
+
+        def by_tcp_control():
+            address = (controlled.directory / "server-0.control").read_text().split(",")[0]  # The other one is that of the socket.
+            return socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", int(address.rsplit(":", 1)[1]))
+
+        def too_long(connection):
+            greet(connection)
+            connection.sendall(struct.pack("<IIQ", 2**32 - 1, 4096, 0))
+
+        nonsense = os.urandom(4096)
+        half_hello = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
+        shm_hello = struct.pack("<8sIBB2x64s", b"CELSHM01", 4, raw.CLIENT, 4, b"many")
+        http2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # And empty settings.
+
+        def answered(connection):
+            connection.recv(64)
+
+        put, regions = ["put", "good", "value"], ["regions"]
+        for what, server, credentials, command, stranger in (
+                ("tcp, silent", plain, [], put, Stranger(by_tcp(plain))),
+                ("tcp, half a greeting", plain, [], put, Stranger(by_tcp(plain), raw.MAGIC + b"\2\0\0\0")),
+                ("tcp, nonsense", plain, [], put, Stranger(by_tcp(plain), nonsense)),
+                ("tcp, greeted", plain, [], put, Stranger(by_tcp(plain), then=greet)),
+                ("tcp, greeted, then a message of 4 GB", plain, [], put, Stranger(by_tcp(plain), then=too_long)),
+                ("tcp with TLS, silent", secure, good, put, Stranger(by_tcp(secure))),
+                ("tcp with TLS, half a ClientHello", secure, good, put, Stranger(by_tcp(secure), half_hello)),
+                ("tcp with TLS, a record of 64 KB", secure, good, put, Stranger(by_tcp(secure), b"\x16\x03\x01\xff\xff")),
+                ("tcp with TLS, nonsense", secure, good, put, Stranger(by_tcp(secure), nonsense)),
+                ("tcp with TLS, greeted", secure, good, put, Stranger(by_tcp(secure), then=greet, tls=client)),
+                ("shm, silent", local, [], put, Stranger(by_shm)),
+                ("shm, nonsense", local, [], put, Stranger(by_shm, nonsense)),
+                ("shm, greeted", local, [], put, Stranger(by_shm, shm_hello, then=answered)),
+                ("control plane, silent", local, [], regions, Stranger(by_unix_control)),
+                ("control plane, nonsense", local, [], regions, Stranger(by_unix_control, nonsense)),
+                ("control plane, greeted", local, [], regions, Stranger(by_unix_control, http2, then=answered)),
+                ("control plane with TLS, silent", controlled, good, regions, Stranger(by_tcp_control)),
+                ("control plane with TLS, half a ClientHello", controlled, good, regions, Stranger(by_tcp_control, half_hello)),
+                ("control plane with TLS, greeted", controlled, good, regions, Stranger(by_tcp_control, http2, then=answered, tls=operator))):
             note(f"connections: {what}")
-            before, fds = memory_bytes(server.pid), descriptors(server.pid)
-            held, refused = [], 0
-            for _ in range(count):
-                try:
-                    held.append(connect(server))
-                except OSError:
-                    refused += 1
-            time.sleep(0.3)
-            kept = descriptors(server.pid) - fds
-            during = memory_bytes(server.pid)
-            good = served(server, flags, authority)
-            for connection in held:
-                connection.close()
-            time.sleep(1)
-            alive = max(1, min(count - refused, kept))
-            row(what, f"{min(count, kept)}" + (f" ({refused} refused)" if refused else ""), f"{max(0, during - before) / alive / 1024:.1f} KB",
-                f"{kept / alive:.1f}", good, f"{max(0, memory_bytes(server.pid) - before) / 2**20:.1f} MB")
+            row(what, *many_connections(server, stranger, options.connections, [*credentials, *command]))
     finally:
-        for server in (plain, certified, local):
+        for server in servers:
             server.close()
 
 
-def served(server, flags, authority):
-    credentials = []
-    if "connections-tls" in str(server.directory):
-        certificate, key = authority.issue("operator", "good")
-        credentials = ["--tls-authority", flags[1], "--tls-certificate", certificate, "--tls-key", key]
+def many_connections(server, stranger, count, command):
+    """Makes connections of one kind, twice. Returns the cells that say what became of them."""
+    before, descriptors_before = memory_bytes(server.pid), descriptors(server.pid)
+    left = []
+    for _ in range(2):
+        held, refused = [], 0
+        for _ in range(count):
+            try:
+                held.append(stranger.connect())
+            except OSError:
+                refused += 1
+        time.sleep(0.3)
+        taken = max(0, descriptors(server.pid) - descriptors_before)
+        during = memory_bytes(server.pid)
+        answer = served(server, command)
+        alive = min(len(held), sum(is_open(connection) for connection in held))
+        for connection in held:
+            connection.close()
+        deadline = time.monotonic() + 10
+        while descriptors(server.pid) > descriptors_before and time.monotonic() < deadline:
+            time.sleep(0.1)
+        left.append(memory_bytes(server.pid) - before)
+        if len(left) == 1:
+            first = (f"{alive:,}" + (f" ({refused:,} refused)" if refused else ""),
+                     f"{max(0, during - before) / alive / 1024:.1f} KB" if alive else "",
+                     f"{taken / alive:.1f}" if alive else "", answer)
+    return *first, *(f"{max(0, size) / 2**20:.1f} MB" for size in left)
+
+
+def is_open(connection):
+    """Returns whether the other end has not closed the connection."""
+    try:
+        connection.setblocking(False)
+        while connection.recv(4096):
+            pass
+    except (BlockingIOError, ssl.SSLWantReadError):
+        return True
+    except OSError:
+        pass
+    return False
+
+
+def served(server, command):
     begin = time.monotonic()
-    done = subprocess.run([cluster.binary("tools/cellctl"), "--cluster", str(server.directory), *credentials, "put", "good", "value"],
-                          stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    done = subprocess.run([cluster.binary("tools/cellctl"), "--cluster", str(server.directory), *command],
+                          stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
     return f"{time.monotonic() - begin:.2f} s" if done.returncode == 0 else f"refused: {done.stderr.strip()}"
 
 
-FLOOD = """
-import sys, time
-sys.path[:0] = {path!r}
-from tests.attacks import raw_client as raw
-kind, host, port, root, connections = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), int(sys.argv[5])
-requests = {{
-    "checks": [raw.text("check", "1")], "scans": [raw.scan(root)], "counts": [raw.count(root)], "statuses": [raw.text("status")],
-    "fetches": [raw.message("fetch", __import__("struct").pack("<QIHH", root, 32768, 0, 0))],
-    "uploads": [raw.upload(number, part * 65000, bytes(65000)) for number in (1, 2, 3, 4) for part in range(16)],
-    "gets": [raw.get(root, b"none")]}}
-def flood():
-    if kind == "connections":
-        while True:
-            with raw.RawClient(host, port, raw.CLIENT, "greedy"):
-                pass
-    clients = [raw.RawClient(host, port, raw.OPERATOR if kind == "checks" else raw.CLIENT, "greedy") for _ in range(connections)]
-    depth = max(1, 64 // connections)
-    at = 0
-    for client in clients:
-        for _ in range(depth):
-            client.send(requests[kind][at % len(requests[kind])])
-            at += 1
-    print("ready", flush=True)
-    while True:
-        for client in clients:
-            client.answer()
-            client.send(requests[kind][at % len(requests[kind])])
-            at += 1
-if kind == "connections":
-    print("ready", flush=True)
-flood()
-"""
-
-
 class Flood:
-    """One greedy client in a process of its own, with 64 requests under way."""
+    """A greedy client in a process of its own. Unless idle=False, it runs only when nothing else on its core wants to."""
 
-    def __init__(self, server, kind, connections=1):
-        root = raw.root_of(server.status()["regions"][0]["region"])
-        self.process = pinned(1, sys.executable, "-c", FLOOD.format(path=sys.path), kind, server.host, server.port, root, connections,
-                              idle=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    def __init__(self, server, kind, connections=1, outstanding=64, idle=True, flags=()):
+        self.what = f"the flood of {kind}"
+        # The first region has the number 1, and its extents follow its header and its meganode (cell/layout/region.h).
+        self.process = pinned(1, cluster.binary("tests/attacks/flood"), "--kind", kind, "--address", server.address, "--region", "1",
+                              "--extents-offset", 4096 + cluster.DEFAULTS["meganode_bytes"], "--role", "operator" if kind == "checks" else "client",
+                              "--connections", connections, "--outstanding", outstanding, *flags, idle=idle, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True)
         if self.process.stdout.readline() != "ready\n":
-            raise cluster.ClusterError(f"the flood of {kind} ended: {self.process.stderr.read()}")
+            _, error = self.process.communicate()
+            raise cluster.ClusterError(f"{self.what} did not begin: {error.strip()}")
 
     def close(self):
-        alive = self.process.poll() is None
-        self.process.kill()
-        self.process.communicate()
-        if not alive:
-            raise cluster.ClusterError("the flood ended before it was stopped")
+        """Ends it. Returns what it has counted."""
+        self.process.terminate()
+        try:
+            text, error = self.process.communicate(timeout=30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.communicate()
+            raise
+        if self.process.returncode != 0:
+            raise cluster.ClusterError(f"{self.what} ended with {self.process.returncode}: {error.strip()}")
+        return json.loads(text)
+
+
+def beside(flooded, bench, kind, **options):
+    """Runs a benchmark while a server is flooded. Returns its result, and what the flood has counted."""
+    flood = Flood(flooded, kind, **options)
+    try:
+        result = bench()
+    finally:
+        did = flood.close()
+    return result, did
+
+
+# What is flooded: (name, kind, connections, calls under way on each, which server).
+FLOODS = (("checks", "checks", 1, 64, "usual"), ("scans", "scans", 1, 64, "usual"), ("counts", "counts", 1, 64, "usual"),
+          ("statuses", "statuses", 1, 64, "usual"), ("fetches", "fetches", 1, 64, "usual"), ("uploads", "uploads", 1, 64, "usual"),
+          ("gets", "gets", 1, 64, "usual"), ("puts", "puts", 1, 64, "usual"), ("puts that wait for the disk", "puts", 1, 64, "durable"),
+          ("connections that come and go, 16 at a time", "connections", 16, 1, "usual"),
+          ("1,000 silent connections", "silent", 1000, 1, "usual"), ("64 connections with nonsense", "nonsense", 64, 1, "usual"))
 
 
 def measure_floods(base, options):
-    table("A good client's gets beside one greedy client", "flood", "p99 with it", "p99 alone", "ratio", "p50 with it", "p50 alone", "aim for p99")
-    server = Server(base, "flooded", options.keys, fabric="tcp", server_flags=["--insecure"])
-    try:
-        floods = [(kind, 1) for kind in ("checks", "scans", "counts", "statuses", "fetches", "uploads", "gets", "connections")]
-        for kind, connections in floods + [("scans", 16), ("gets", 16)]:
-            what = kind if connections == 1 else f"{kind} on {connections} connections"
-            note(f"floods: {what}")
-            seen = {"with": [], "alone": []}
-            for _ in range(options.rounds):
-                seen["alone"].append(server.bench("get", seconds=options.seconds)["latency_us"])
-                flood = Flood(server, kind, connections)
-                try:
-                    seen["with"].append(server.bench("get", seconds=options.seconds)["latency_us"])
-                finally:
-                    flood.close()
-            median = {(which, quantile): statistics.median(run[quantile] for run in runs) for which, runs in seen.items() for quantile in ("p50", "p99")}
-            row(what, f"{median['with', 'p99']:.0f} us", f"{median['alone', 'p99']:.0f} us", f"{median['with', 'p99'] / median['alone', 'p99']:.1f}",
-                f"{median['with', 'p50']:.0f} us", f"{median['alone', 'p50']:.0f} us", "at most 3")
-    finally:
-        server.close()
+    table("A good client's gets, one at a time with pauses of 0.5 ms, beside one greedy client", "fabric", "flood", "p99 with it", "p99 alone",
+          "p99 while it floods another server", "ratio to alone", "ratio to another server flooded", "p50 with it", "p50 alone",
+          "the flood's calls/s", "aim for p99")
+    for fabric in ("tcp", "shm"):
+        common = {"fabric": fabric, "server_flags": ["--insecure"] if fabric == "tcp" else []}
+        servers = []
+        try:
+            for name in ("usual", "durable"):
+                for other in (False, True):  # The other server is on the good client's core, where it gets what is left.
+                    servers.append(Server(base, f"flooded-{fabric}-{name}-{other}", options.keys, idle=other,
+                                          durability="none" if name == "usual" else "sync", **common))
+            pairs = {"usual": servers[:2], "durable": servers[2:]}
+            for what, kind, connections, outstanding, which in FLOODS:
+                note(f"floods: {fabric}, {what}")
+                server, other = pairs[which]
+                measure_flood(fabric, what, server, other, options, kind=kind, connections=min(connections, options.connections), outstanding=outstanding)
+        finally:
+            for server in servers:
+                server.close()
+
+
+def measure_flood(fabric, what, server, other, options, **flood):
+    def gets():  # With pauses, so that the flood gets on, which shares this client's core.
+        return server.bench("get", "--pause-us", 500, seconds=options.seconds)["latency_us"]
+
+    alone, elsewhere, there, calls, refused = [], [], [], [], []
+    for _ in range(options.rounds):
+        alone.append(gets())
+        elsewhere.append(beside(other, gets, **flood)[0])
+        result, did = beside(server, gets, **flood)
+        there.append(result)
+        calls.append((did["done"] or did["ended"]) / did["seconds"])
+        refused.append(did["refused"] / max(1, did["done"]))
+
+    def median(runs, quantile="p99"):
+        return f"{statistics.median(run[quantile] for run in runs):.0f} us"
+
+    def ratio(runs, quantile="p99"):
+        return f"{statistics.median(with_it[quantile] / without[quantile] for with_it, without in zip(there, runs)):.2f}"
+
+    share = statistics.median(refused)
+    row(fabric, what, median(there), median(alone), median(elsewhere), ratio(alone), ratio(elsewhere),
+        median(there, "p50"), median(alone, "p50"), f"{statistics.median(calls):,.0f}" + (f", {share:.0%} refused" if share > 0.005 else ""), "at most 3")
+
+
+def measure_shares(base, options):
+    table("One greedy user with several connections, and 8 requests under way on each", "fabric", "it sends", "its connections", "its requests/s",
+          "another user", "requests/s", "of those beside one connection", "p50", "p99")
+    for fabric in ("tcp", "shm"):
+        server = Server(base, f"shared-{fabric}", options.keys, fabric=fabric, server_flags=["--insecure"] if fabric == "tcp" else [])
+        try:
+            for kind, other, arguments, depth, idle in (
+                    # The server is what limits scans, and both users' clients need some of their core.
+                    ("scans", "scans of 4,096, 4 at a time", ["scan", "--scan-length", 4096], 4, False),
+                    ("gets", "gets, one at a time with pauses of 0.5 ms", ["get", "--pause-us", 500], 1, True)):
+                note(f"shares: {fabric}, {kind}")
+                counts = (1, 16, 64)
+                seen = {count: [] for count in counts}
+                for _ in range(options.rounds):
+                    for count in counts:
+                        seen[count].append(beside(server, lambda: server.bench(*arguments, depth=depth, seconds=options.seconds), kind, connections=count,
+                                                  outstanding=8, idle=idle))
+                for count in counts:
+                    rates, firsts = ([result["ops_per_second"] for result, _ in seen[i]] for i in (count, 1))
+                    quantiles = (statistics.median(result["latency_us"][quantile] for result, _ in seen[count]) for quantile in ("p50", "p99"))
+                    row(fabric, kind, count, f"{statistics.median(did['done'] / did['seconds'] for _, did in seen[count]):,.0f}", other,
+                        f"{statistics.median(rates):,.0f}", f"{statistics.median(many / one for many, one in zip(rates, firsts)):.2f}",
+                        *(f"{value:,.0f} us" for value in quantiles))
+        finally:
+            server.close()
 
 
 def measure_grants(base, options):
@@ -407,7 +532,8 @@ def measure_grants(base, options):
         server.close()
 
 
-MEASURES = {"tls": measure_tls, "handshakes": measure_handshakes, "connections": measure_connections, "floods": measure_floods, "grants": measure_grants}
+MEASURES = {"tls": measure_tls, "handshakes": measure_handshakes, "connections": measure_connections, "floods": measure_floods, "shares": measure_shares,
+            "grants": measure_grants}
 
 
 def main(arguments=None):
@@ -417,23 +543,30 @@ def main(arguments=None):
     parser.add_argument("--seconds", type=float, default=2, help="duration of each run (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="runs of each kind, in turns; the median counts (default: %(default)s)")
     parser.add_argument("--connections", type=int, default=2000, help="connections of each kind (default: %(default)s)")
-    parser.add_argument("--handshakes", type=int, default=300, help="handshakes of each kind (default: %(default)s)")
     options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # And end what was started.
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = options.connections + 1000
     if hard != resource.RLIM_INFINITY and hard < wanted:
         parser.error(f"this shell may open {hard} descriptors, but {wanted} are needed: raise the limit, or give fewer --connections")
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     chosen = options.only or list(MEASURES)
-    with tempfile.TemporaryDirectory(prefix="cell-security-") as directory:
-        base = Path(directory)
-        authority = Authority(base / "authority")
-        for name in chosen:
-            measure = MEASURES[name]
-            if measure in (measure_handshakes, measure_connections):
-                measure(base, options, authority)
-            else:
-                measure(base, options)
+    try:
+        with tempfile.TemporaryDirectory(prefix="cell-security-") as directory, precedence():
+            base = Path(directory)
+            authority = Authority(base / "authority")
+            about = json.loads(subprocess.run([cluster.binary("tools/cell_bench"), "--workload", "local", "--seconds", "0.1", "--keys", "1000", "--json", "-"],
+                                              stdout=subprocess.PIPE, check=True, text=True).stdout)
+            print(f"{about['machine']}; commit {about['commit']}; {options.keys:,} keys; medians of {options.rounds} runs of {options.seconds:g} s, in turns")
+            for name in chosen:
+                measure = MEASURES[name]
+                if measure in (measure_handshakes, measure_connections):
+                    measure(base, options, authority)
+                else:
+                    measure(base, options)
+    except (cluster.ClusterError, OSError, subprocess.SubprocessError) as error:
+        print(f"measure_security: {error}", file=sys.stderr)
+        return 2
     return 0
 
 
