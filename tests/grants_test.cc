@@ -238,6 +238,61 @@ TEST_F(GrantsOfClients, ATable) {
   EXPECT_EQ(**w.Get("key"), "value");
 }
 
+// Clients that have seen an earlier table are led on, also those that know only grants.
+TEST_F(GrantsOfClients, PartsThatJoinAndTablesThatAreDropped) {
+  CELL_CHECK(cluster_.CreateTable("p", 0, 1).ok());
+  Table own = *root_->OpenTable("p");
+  for (int i = 0; i < 50; ++i) CELL_CHECK(own.Put(Key("p", i), Value(1)).ok());
+  const auto parts = [this] { return cluster_.table().tables.at("p").parts; };
+  const uint32_t first = parts().begin()->second;
+  const auto holder = static_cast<size_t>(cluster_.table().Find(first)->owner.server.back() - '0');
+  ASSERT_EQ(cluster_.Split(first, holder), absl::OkStatus());
+  ASSERT_EQ(parts().size(), 2u);
+  const uint32_t second = parts().rbegin()->second;
+
+  Grant("alice", InTable("p"), "read,write");
+  Grant("bob", {}, "scan");
+  const auto alice = ClientOf("alice"), bob = ClientOf("bob");
+  Table of_alice = *alice->OpenTable("p"), of_bob = *bob->OpenTable("p");
+  const auto look = [&](Path path) {
+    for (int i = 0; i < 50; ++i) {
+      const auto got = of_alice.Get(Key("p", i), {.path = path});
+      ASSERT_TRUE(got.ok()) << got.status();
+      EXPECT_EQ(*got, Value(1));
+      ASSERT_TRUE(of_bob.Get(Key("p", i), {.path = path}).ok());
+    }
+  };
+  look(Path::kServer);
+  ASSERT_EQ(cluster_.Join(second, holder), absl::OkStatus());
+  ASSERT_EQ(parts().size(), 1u);
+  Settle();
+  look(Path::kServer);
+  look(Path::kHybrid);
+  EXPECT_TRUE(of_alice.Put(Key("p", 50), Value(1)).ok());
+  CELL_CHECK(cluster_.DropTable("p").ok());
+  Settle();
+  EXPECT_TRUE(absl::IsNotFound(of_alice.Get(Key("p", 1), {.path = Path::kServer}).status()));
+  EXPECT_TRUE(absl::IsNotFound(of_alice.Put(Key("p", 1), "value").status()));
+  EXPECT_TRUE(absl::IsNotFound(of_bob.Get(Key("p", 1)).status()));
+}
+
+// Who may read single keys is not told which keys there are.
+TEST_F(GrantsOfClients, ReadingIsNotScanning) {
+  Grant("alice", Prefix("b/"), "read");
+  Grant("bob", {}, "read");
+  for (const char* user : {"alice", "bob"}) {
+    const auto client = ClientOf(user);
+    EXPECT_EQ(**client->Get(Key("b", 1)), Value(1));
+    for (const Path path : {Path::kServer, Path::kHybrid}) {
+      absl::Status end;
+      EXPECT_TRUE(KeysOf(client.get(), {.from = "b/", .to = "b0", .call = {.path = path}}, &end).empty());
+      EXPECT_TRUE(Denied(end)) << end;
+    }
+    EXPECT_TRUE(Denied(client->Count("b/", "b0").status()));
+    EXPECT_TRUE(Denied(client->Get(Key("b", 1), {.path = Path::kClient}).status()));
+  }
+}
+
 TEST_F(GrantsOfClients, GivenAndTakenWhileItRuns) {
   const auto client = ClientOf("alice");
   EXPECT_TRUE(Denied(client->Get(Key("a", 1)).status()));

@@ -195,6 +195,16 @@ class SimCluster : public TestCluster {
   absl::Status CreateTable(const std::string& name, uint32_t bucket_bytes, uint32_t parts, size_t i = 0) {
     return RunOn(i, [&](Worker* worker) { return worker->tables()->Create(name, bucket_bytes, parts); });
   }
+  absl::Status DropTable(const std::string& name, size_t i = 0) {
+    return RunOn(i, [&](Worker* worker) { return worker->tables()->Drop(name); });
+  }
+  // Splits a region, or has it join its left neighbour, with server i, which holds it.
+  absl::Status Split(uint32_t region, size_t i) {
+    return RunOn(i, [&](Worker* worker) { return worker->splitter()->Split(region); });
+  }
+  absl::Status Join(uint32_t region, size_t i) {
+    return RunOn(i, [&](Worker* worker) { return worker->joiner()->Join(region); });
+  }
   // Sets what is evicted of a table, with server i.
   absl::Status SetEviction(const std::string& table, Eviction eviction, size_t i = 0) {
     return RunOn(i, [&](Worker* worker) { return worker->SetEviction(table, "", eviction); });

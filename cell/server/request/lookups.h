@@ -22,6 +22,7 @@ struct BatchedRequest {
   MessageKind kind{};
   absl::Status status;  // An error if the request is not valid.
   KeyedRequest keyed;   // For valid lookups and writes: the request and its target.
+  bool gone = false;    // Its region is part of no table any more: it has no target.
   Target target;
 };
 

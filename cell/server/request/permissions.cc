@@ -66,7 +66,7 @@ absl::Status Permissions::CheckRange(const IncomingCall& call, Pointer root, Rig
   return Refuse(call, right, RangeText(from, to));
 }
 
-absl::Status Permissions::CheckKeyed(const IncomingCall& call, const KeyedRequest& request) {
+absl::Status Permissions::CheckKeyed(const IncomingCall& call, const KeyedRequest& request, bool* gone) {
   const UserRights* const rights = Of(call);
   if (rights == nullptr) return absl::OkStatus();
   if (request.kind == MessageKind::kDeleteRange) {
@@ -79,7 +79,8 @@ absl::Status Permissions::CheckKeyed(const IncomingCall& call, const KeyedReques
                                              : Refuse(call, right, fmt::format("key {}", ForMessage(request.key)));
   }
   const std::optional<std::string_view> table = TableOf(region);
-  if (!table.has_value()) return Refuse(call, right, fmt::format("region {}, which is part of no table", region));
+  *gone = !table.has_value();  // Dropped, or taken in by a neighbour: the client does not know that yet.
+  if (*gone) return absl::OkStatus();
   return rights->OfTable(right, *table) ? absl::OkStatus() : Refuse(call, right, fmt::format("the table {}", *table));
 }
 

@@ -37,7 +37,10 @@ class Permissions {
   void Disconnected(ConnectionId peer) { by_peer_.erase(peer); }
 
   // Return PermissionDenied if the peer may not make this request.
-  absl::Status CheckKeyed(const IncomingCall& call, const KeyedRequest& request);
+  //
+  // Sets *gone if the request is for a region that is part of no table, or no longer: such a request must get no pair,
+  // and is to be led on.
+  absl::Status CheckKeyed(const IncomingCall& call, const KeyedRequest& request, bool* gone);
   // For a count of the keys from `from` to `to`; an empty `to` is the end of the tree.
   absl::Status CheckCount(const IncomingCall& call, Pointer root, std::string_view from, std::string_view to);
   absl::Status CheckUpload(const IncomingCall& call);

@@ -50,7 +50,8 @@ void RequestService::Serve(absl::Span<const IncomingCall> calls) {
   bool moved = false;  // A step of a migration may have dropped regions that are targets of other requests in the
                        // batch.
   for (BatchedRequest& request : batch_) {
-    if (moved && IsWrite(request.kind)) request.target = served_->Find(request.keyed.root, request.keyed.key);
+    if (moved && IsWrite(request.kind) && !request.gone)
+      request.target = served_->Find(request.keyed.root, request.keyed.key);
     ServeOne(request);
     moved |= request.kind == MessageKind::kMigration;
   }
@@ -105,8 +106,8 @@ void RequestService::Parse(const IncomingCall& call, BatchedRequest* request) {
   }
   if (!IsLookup(header->kind) && !IsWrite(header->kind)) return;
   request->status = ParseKeyedRequest(header->kind, call.request, &request->keyed);
-  if (request->status.ok()) request->status = permissions_.CheckKeyed(call, request->keyed);
-  if (request->status.ok()) request->target = served_->Find(request->keyed.root, request->keyed.key);
+  if (request->status.ok()) request->status = permissions_.CheckKeyed(call, request->keyed, &request->gone);
+  if (request->status.ok() && !request->gone) request->target = served_->Find(request->keyed.root, request->keyed.key);
 }
 
 void RequestService::ServeOne(const BatchedRequest& request) {
