@@ -168,6 +168,16 @@ absl::Status RegionTable::CreateTable(const std::string& name, uint32_t bucket_b
   return absl::OkStatus();
 }
 
+void RegionTable::Clear() {
+  for (const auto& [name, parts] : tables) {
+    evictions.SetTable(name, std::nullopt);
+    grants.DropTable(name);
+  }
+  tables.clear();
+  EraseIf([](uint32_t, const Entry&) { return true; });
+  root = 0;
+}
+
 absl::Status RegionTable::DropTable(const std::string& name) {
   const auto it = tables.find(name);
   if (it == tables.end()) return absl::NotFoundError(fmt::format("there is no table {}", ForMessage(name)));

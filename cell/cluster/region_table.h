@@ -91,6 +91,8 @@ struct RegionTable {
 
   // Changes. An error leaves the table unchanged.
 
+  // Removes all regions and tables, with the rules and grants of these tables. Rules and grants for keys stay.
+  void Clear();
   // Adds a region that `owner` holds and returns its id. Returns ResourceExhausted if all ids are in use.
   absl::StatusOr<uint32_t> Add(const WorkerId& owner, std::optional<uint32_t> split_parent = {});
   // Marks a region as part of the tree.

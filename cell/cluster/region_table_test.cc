@@ -386,6 +386,31 @@ TEST(RegionTable, KeepsGrants) {
   EXPECT_EQ(table.grants.by_user().at("alice").size(), 1u);
 }
 
+// A cluster without durability begins again so when all its servers have ended.
+TEST(RegionTable, WithoutRegionsItKeepsTheRulesAndGrantsForKeys) {
+  RegionTable table;
+  table.root = *table.Add({"own", 0});
+  ASSERT_TRUE(table.CreateTable("t", 0, *table.Add({"own", 0})).ok());
+  ASSERT_TRUE(table.SetEviction("t", "", Eviction::kTtl).ok());
+  ASSERT_TRUE(table.SetEviction("", "a/", Eviction::kTtl).ok());
+  const Rights read = *Rights::Parse("read");
+  ASSERT_TRUE(table.ChangeGrant("alice", {GrantScope::Kind::kPrefix, "a/"}, read, true).ok());
+  ASSERT_TRUE(table.ChangeGrant("alice", {GrantScope::Kind::kTable, "t"}, read, true).ok());
+  table.grants.Enforce(true);
+  table.Clear();
+  EXPECT_TRUE(table.regions.empty());
+  EXPECT_TRUE(table.tables.empty());
+  EXPECT_EQ(table.root, 0u);
+  EXPECT_TRUE(table.grants.enforced());
+  ASSERT_EQ(table.grants.by_user().at("alice").size(), 1u);
+  EXPECT_EQ(table.grants.by_user().at("alice").begin()->first.name, "a/");
+  EXPECT_TRUE(table.evictions.by_table().empty());
+  EXPECT_EQ(table.evictions.by_prefix().size(), 1u);
+  const absl::StatusOr<RegionTable> read_back = RegionTable::Parse(table.ToJson());
+  ASSERT_TRUE(read_back.ok()) << read_back.status();
+  EXPECT_EQ(*read_back, table);
+}
+
 TEST(RegionTable, ATableHasARuleOfEvictionUntilItIsDropped) {
   RegionTable table;
   table.root = *table.Add({"own", 0});

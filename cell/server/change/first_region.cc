@@ -110,9 +110,7 @@ Task<absl::Status> MakeIfMissing(Membership* membership, Regions* regions, LogFl
     forgotten = 0;
     if (all_lost == std::optional(table->version)) {
       forgotten = table->regions.size();
-      table->EraseIf([](uint32_t, const RegionTable::Entry&) { return true; });
-      table->tables.clear();
-      table->root = 0;
+      table->Clear();
     }
     const RegionTable::Entry* root = table->Find(table->root);
     if (root != nullptr && root->owner == self && !logs->on()) return RootLost(table->root, self.server);
