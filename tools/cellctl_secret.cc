@@ -56,6 +56,9 @@ absl::Status Retire(const CtlFlags& flags) {
 
 absl::Status DeriveReader(const CtlFlags& flags) {
   ASSIGN_OR_RETURN(const std::string digest, ReadZooKeeperDigest(flags.file));
+  if (IsReader(digest)) {
+    return absl::InvalidArgumentError(fmt::format("{} has credentials that only read already", flags.file));
+  }
   return WritePrivateFile(flags.to, ReaderOf(digest) + "\n", /*replaces=*/false);
 }
 

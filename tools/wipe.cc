@@ -62,6 +62,7 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kDone : kError;
   }
+  if (const absl::Status status = CheckMayChange(digest); !status.ok()) return Fail(status);
   absl::StatusOr<ClusterRemains> remains = dir.empty() ? ClusterRemains::InZooKeeper(cluster, digest, log_dir)
                                                        : ClusterRemains::InDirectory(dir, digest, log_dir);
   if (!remains.ok()) return Fail(remains.status());

@@ -26,6 +26,7 @@
 #include "cell/cmd/server_flags.h"
 #include "cell/cmd/serving_address.h"
 #include "cell/cmd/worker_control.h"
+#include "cell/cmd/zookeeper_digest.h"
 #include "cell/control/audit_log.h"
 #include "cell/control/control_server.h"
 #include "cell/control/tls_files.h"
@@ -141,20 +142,20 @@ absl::StatusOr<std::optional<gid_t>> GroupOf(const ServerFlags& flags) {
 // Opens the files that the server proves itself by, and knows others by.
 absl::StatusOr<std::shared_ptr<CredentialFiles>> OpenCredentials(const ServerFlags& flags, bool over_tcp) {
   const TlsFiles tls = over_tcp ? flags.control.tls : TlsFiles();
-  ASSIGN_OR_RETURN(std::shared_ptr<CredentialFiles> credentials,
-                   CredentialFiles::Open({flags.secret_file, tls.authority, tls.certificate, tls.key}));
-  const std::shared_ptr<const Credentials> current = credentials->Current(0);
-  if (!current->keys->empty() && !current->keys->Cluster().has_value()) {
-    return absl::InvalidArgumentError(
-        fmt::format("{} has no secret of the cluster, which a server needs to know others (cellctl secret new)",
-                    flags.secret_file));
-  }
   const Identity self = IdentityOf(Role::kServer, flags.name);
-  if (current->tls != nullptr && current->tls->certified().value_or(self) != self) {
-    return absl::InvalidArgumentError(fmt::format("{} is the certificate of {}, but this server is {}", tls.certificate,
-                                                  ToString(*current->tls->certified()), ToString(self)));
-  }
-  return credentials;
+  const auto accept = [self, secret = flags.secret_file, tls](const Credentials& read) -> absl::Status {
+    if (tls.any()) RETURN_IF_ERROR(CheckTlsFiles(tls));  // Such as whether it has expired.
+    if (!read.keys->empty() && !read.keys->Cluster().has_value()) {
+      return absl::InvalidArgumentError(fmt::format(
+          "{} has no secret of the cluster, which a server needs to know others (cellctl secret new)", secret));
+    }
+    if (read.tls != nullptr && read.tls->certified().value_or(self) != self) {
+      return absl::InvalidArgumentError(fmt::format("{} is the certificate of {}, but this server is {}",
+                                                    tls.certificate, ToString(*read.tls->certified()), ToString(self)));
+    }
+    return absl::OkStatus();
+  };
+  return CredentialFiles::Open({flags.secret_file, tls.authority, tls.certificate, tls.key}, accept);
 }
 
 // Opens the store of the logs of the worker's regions. Returns nothing without durability.
@@ -326,6 +327,7 @@ absl::Status CheckFlags(const ServerFlags& flags) {
         ForMessage(flags.name), kServerNameMax));
   }
   if (flags.control.tls.any()) RETURN_IF_ERROR(CheckTlsFiles(flags.control.tls));
+  RETURN_IF_ERROR(CheckMayChange(flags.zookeeper_digest));
   if (!flags.cluster.empty()) {  // Without --cluster the directory says what shape regions have.
     RETURN_IF_ERROR(CheckShape(flags.shape));
     if (flags.inline_max.has_value()) RETURN_IF_ERROR(CheckInlineMax(*flags.inline_max, flags.shape.node_bytes));

@@ -119,7 +119,7 @@ void DeclareFlags(CLI::App* app, ServerFlags* flags) {
       "--tls-authority", flags->control.tls.authority,
       "PEM file with the certificate authority of the cluster. Whoever has a certificate that it has signed "
       "can connect to --listen (tcp) as what its URI says (cell://client/NAME, cell://operator/NAME, "
-      "cell://server/NAME), and only operators can use the control plane");
+      "cell://server/NAME), and only operators, and clients with a grant of admin, can use the control plane");
   app->add_option("--audit-log", flags->audit_log,
                   "File that gets a line of JSON for each change that operators make, and for requests that are "
                   "refused; none: no such file; default: DIR/NAME.audit");

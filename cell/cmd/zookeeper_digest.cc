@@ -15,6 +15,14 @@ constexpr char kEnvironment[] = "CELL_ZOOKEEPER_DIGEST";
 
 }  // namespace
 
+absl::Status CheckMayChange(const std::string& digest) {
+  if (!IsReader(digest)) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format(
+      "the ZooKeeper credentials of {} are those for clients, which only read (cellctl secret reader): give "
+      "the file that they were made from",
+      digest.substr(0, digest.find(':'))));
+}
+
 void AddZooKeeperDigest(CLI::App* app, std::string* digest) {
   const auto given_by = std::make_shared<std::string>();  // Which of the two, so that both are not taken for one.
   const auto take = [digest, given_by](const char* flag, std::string value) {

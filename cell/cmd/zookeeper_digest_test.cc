@@ -67,5 +67,14 @@ TEST_F(ZooKeeperDigestTest, AFileIsTakenFromTheFlagAndTheEnvironment) {
   EXPECT_EQ(Parse({}), "");
 }
 
+TEST(ZooKeeperDigest, WhatOnlyReadsIsNotForServers) {
+  EXPECT_TRUE(CheckMayChange("").ok());
+  EXPECT_TRUE(CheckMayChange("cell:a-reader").ok());
+  const absl::Status refused = CheckMayChange("cell-reader:0123");
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(refused.message().find("cell-reader"), std::string::npos);
+  EXPECT_EQ(refused.message().find("0123"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace cell

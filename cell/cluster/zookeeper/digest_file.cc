@@ -43,6 +43,8 @@ std::string ReaderOf(std::string_view digest) {
   return fmt::format("{}-reader:{}", digest.substr(0, colon), absl::BytesToHexString({text.data(), text.size()}));
 }
 
+bool IsReader(std::string_view digest) { return digest.substr(0, digest.find(':')).ends_with("-reader"); }
+
 std::string AclIdOf(std::string_view digest) {
   std::array<unsigned char, EVP_MAX_MD_SIZE> hash;
   unsigned int bytes = 0;

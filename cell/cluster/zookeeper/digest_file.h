@@ -22,6 +22,9 @@ absl::StatusOr<std::string> ReadZooKeeperDigest(const std::string& path);
 // Returns the credentials of readers, USER-reader:PASSWORD. REQUIRES: `digest` is USER:PASSWORD.
 std::string ReaderOf(std::string_view digest);
 
+// Returns whether credentials are those of readers, by their user.
+bool IsReader(std::string_view digest);
+
 // Returns what ZooKeeper keeps of credentials in an access control list: USER and a hash.
 std::string AclIdOf(std::string_view digest);
 

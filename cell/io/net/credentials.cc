@@ -4,8 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <fstream>
+#include <algorithm>
 #include <utility>
 
 #include "cell/base/status_macros.h"
@@ -33,17 +32,26 @@ std::string VersionsOf(const CredentialFiles::Paths& paths) {
 
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path, bool is_private) {
   struct stat info {};
-  std::ifstream file(path, std::ios::binary);
-  if (!file || ::stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) {
+  const Fd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // Does not wait for the writer of a FIFO.
+  if (!file.valid() || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
     return absl::InvalidArgumentError(fmt::format("cannot read {}", path));
+  }
+  if (is_private && info.st_uid != ::geteuid() && info.st_uid != 0) {
+    return absl::InvalidArgumentError(
+        fmt::format("{} belongs to user {}, who can replace it: make a copy that belongs to the user that needs it",
+                    path, info.st_uid));
   }
   if (is_private && (info.st_mode & (S_IRWXO | S_IWGRP)) != 0) {
     return absl::InvalidArgumentError(
         fmt::format("{} can be read or changed by other users: chmod 600 {}", path, path));
   }
   std::string text(kFileBytesMax + 1, 0);
-  file.read(text.data(), static_cast<std::streamsize>(text.size()));
-  text.resize(static_cast<size_t>(file.gcount()));
+  size_t size = 0;
+  for (ssize_t got = 1; got > 0 && size < text.size(); size += static_cast<size_t>(std::max<ssize_t>(got, 0))) {
+    got = ::read(file.get(), text.data() + size, text.size() - size);
+    if (got < 0) return ErrnoError(absl::StatusCode::kInvalidArgument, fmt::format("cannot read {}", path));
+  }
+  text.resize(size);
   if (text.size() > kFileBytesMax) {
     return absl::InvalidArgumentError(fmt::format("{} is larger than {} bytes", path, kFileBytesMax));
   }
@@ -92,12 +100,18 @@ absl::Status WriteSecretFile(const std::string& path, const Keyring& keys, bool 
   return WritePrivateFile(path, text, replaces);
 }
 
-absl::StatusOr<std::shared_ptr<CredentialFiles>> CredentialFiles::Open(Paths paths) {
-  std::shared_ptr<CredentialFiles> made(new CredentialFiles(std::move(paths)));
+absl::StatusOr<std::shared_ptr<CredentialFiles>> CredentialFiles::Open(Paths paths, Accept accept) {
+  std::shared_ptr<CredentialFiles> made(new CredentialFiles(std::move(paths), std::move(accept)));
   made->seen_ = VersionsOf(made->paths_);
-  ASSIGN_OR_RETURN(Credentials credentials, Read(made->paths_));
+  ASSIGN_OR_RETURN(Credentials credentials, made->ReadAndCheck());
   made->credentials_ = std::make_shared<const Credentials>(std::move(credentials));
   return made;
+}
+
+absl::StatusOr<Credentials> CredentialFiles::ReadAndCheck() const {
+  absl::StatusOr<Credentials> credentials = Read(paths_);
+  if (credentials.ok() && accept_ != nullptr) RETURN_IF_ERROR(accept_(*credentials));
+  return credentials;
 }
 
 std::shared_ptr<const Credentials> CredentialFiles::Current(int64_t now_ns) {
@@ -107,7 +121,7 @@ std::shared_ptr<const Credentials> CredentialFiles::Current(int64_t now_ns) {
   std::string seen = VersionsOf(paths_);
   if (seen == seen_) return credentials_;
   seen_ = std::move(seen);
-  absl::StatusOr<Credentials> credentials = Read(paths_);
+  absl::StatusOr<Credentials> credentials = ReadAndCheck();
   if (credentials.ok()) {
     credentials_ = std::make_shared<const Credentials>(*std::move(credentials));
     spdlog::info("new credentials are in use: their files have changed");

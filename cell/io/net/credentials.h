@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -49,18 +50,25 @@ class CredentialFiles final : public CredentialSource {
     std::string key = {};
   };
 
+  // Says whether credentials that are valid are those that are wanted, such as of the right identity.
+  using Accept = std::function<absl::Status(const Credentials&)>;
+
   // Reads the files. Returns InvalidArgument if one cannot be read or is not valid, if other users can read the secret
-  // or the key, or if only some of the three files of a certificate are given.
-  static absl::StatusOr<std::shared_ptr<CredentialFiles>> Open(Paths paths);
+  // or the key, or if only some of the three files of a certificate are given; and what `accept` returns, which is
+  // asked again each time that the files have changed.
+  static absl::StatusOr<std::shared_ptr<CredentialFiles>> Open(Paths paths, Accept accept = nullptr);
 
   // Looks at most once a second whether the files have changed. If the new ones are not valid, warns and keeps the
   // earlier ones.
   std::shared_ptr<const Credentials> Current(int64_t now_ns) override;
 
  private:
-  explicit CredentialFiles(Paths paths) : paths_(std::move(paths)) {}
+  CredentialFiles(Paths paths, Accept accept) : paths_(std::move(paths)), accept_(std::move(accept)) {}
+
+  absl::StatusOr<Credentials> ReadAndCheck() const;
 
   const Paths paths_;
+  const Accept accept_;
   std::mutex mutex_;
   // Guarded by mutex_.
   std::shared_ptr<const Credentials> credentials_;

@@ -45,6 +45,35 @@ TEST_F(CredentialFilesTest, RefusesWhatIsNoSecretFile) {
   EXPECT_EQ(CredentialFiles::Open({::testing::TempDir()}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+// Whose open would wait for a writer.
+TEST_F(CredentialFilesTest, DoesNotWaitForAFifo) {
+  ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+  EXPECT_EQ(CredentialFiles::Open({path_}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(CredentialFilesTest, RefusesWhatBelongsToAnotherUser) {
+  Write(ToLine(SecretOfText("a")));
+  if (::chown(path_.c_str(), 65534, 65534) != 0) GTEST_SKIP() << "this user, or this sandbox, cannot give files away";
+  const absl::Status status = CredentialFiles::Open({path_}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(std::string(status.message()).find("65534"), std::string::npos) << status;
+}
+
+// Such as the certificate of another server.
+TEST_F(CredentialFilesTest, WhatIsNotAcceptedReplacesNothing) {
+  const auto accept = [](const Credentials& read) {
+    return read.keys->Cluster() == SecretOfText("b") ? absl::InvalidArgumentError("not this one") : absl::OkStatus();
+  };
+  Write(ToLine(SecretOfText("b")));
+  EXPECT_EQ(CredentialFiles::Open({path_}, accept).status(), absl::InvalidArgumentError("not this one"));
+  Write(ToLine(SecretOfText("a")));
+  const std::shared_ptr<CredentialFiles> files = *CredentialFiles::Open({path_}, accept);
+  Write(ToLine(SecretOfText("b")));
+  EXPECT_EQ(files->Current(kSecond)->keys->Cluster(), SecretOfText("a"));
+  Write(ToLine(SecretOfText("c")));
+  EXPECT_EQ(files->Current(2 * kSecond)->keys->Cluster(), SecretOfText("c"));
+}
+
 TEST_F(CredentialFilesTest, WithoutAFileThereIsNoSecret) {
   EXPECT_TRUE((*CredentialFiles::Open({}))->Current(0)->keys->empty());
 }
