@@ -10,7 +10,7 @@
 //   rpc        the request (control.proto), with its arguments as text; long ones are cut
 //   code, message   the result, also of a request that was refused
 //   ms         how long it took
-//   left_out   how many refusals were not written since the last one (RefusalLimit)
+//   left_out   how many refusals were not written since the last one (AuditLimit)
 #pragma once
 
 #include <cstdint>
@@ -33,17 +33,19 @@ struct AuditEntry {
   uint64_t left_out = 0;
 };
 
-// Arguments and messages are cut after this many bytes.
+// Arguments and messages are cut after this many bytes; those of callers that are no operators sooner.
 inline constexpr size_t kAuditTextBytesMax = 1024;
+inline constexpr size_t kOthersAuditTextBytesMax = 200;
 
 // Returns one line, with its end. It is valid JSON in UTF-8 whatever bytes the entry has.
 std::string AuditLine(const std::string& server, const AuditEntry& entry);
 
-// Limits how many refusals are written: strangers cause them, and could otherwise fill the log and have it forget what
-// operators did. Not thread-safe.
-class RefusalLimit {
+// Limits how many lines others than operators cause, who could otherwise fill the log and have it forget what operators
+// did. Not thread-safe.
+class AuditLimit {
  public:
-  // Returns whether a refusal at this time is to be written. Sets *left_out to how many were not since the last one.
+  // Returns whether there may be one more line at this time. Sets *left_out to how many there were not since the last
+  // one.
   bool Take(int64_t now_ns, uint64_t* left_out);
 
  private:

@@ -70,9 +70,9 @@ TEST(AuditLine, CutsWhatIsLong) {
   EXPECT_EQ((*ParseJson(line))["message"], entry.message);
 }
 
-TEST(RefusalLimit, LetsABurstThroughAndThenOneASecond) {
+TEST(AuditLimit, LetsABurstThroughAndThenOneASecond) {
   constexpr int64_t kSecond = 1'000'000'000;
-  RefusalLimit limit;
+  AuditLimit limit;
   uint64_t left_out = 9;
   int taken = 0;
   for (int i = 0; i < 1000; ++i) taken += limit.Take(5 * kSecond, &left_out);

@@ -51,9 +51,15 @@ void Auditor::End(AuditEntry entry) {
 void Auditor::Refuse(AuditEntry entry) {
   {
     const std::lock_guard lock(mutex_);
-    if (!limit_.Take(NowNs(), &entry.left_out)) return;
+    if (!refusals_.Take(NowNs(), &entry.left_out)) return;
   }
   (void)Write(std::move(entry), false);  // It was refused, whether or not anyone can read that.
+}
+
+bool Auditor::ClientMayChange() {
+  const std::lock_guard lock(mutex_);
+  uint64_t left_out;
+  return changes_of_clients_.Take(NowNs(), &left_out);
 }
 
 template <typename Request, typename Reply>
@@ -94,6 +100,10 @@ grpc::Status GuardedService::Guard(const char* name,
                      entry.caller.name.empty() ? "a client without a cell:// identity" : entry.caller.name)});
   }
   if (!rpc->changes) return (behind_->*method)(context, request, reply);
+  if (entry.caller.role == Role::kClient && !auditor_->ClientMayChange()) {
+    return refuse({grpc::StatusCode::RESOURCE_EXHAUSTED,
+                   "clients have made a hundred changes at once, and can make one a second now: try again later"});
+  }
   entry.arguments = request->ShortDebugString();
   uint64_t id = 0;
   if (const absl::Status begun = auditor_->Begin(entry, &id); !begun.ok()) {

@@ -38,6 +38,9 @@ class Auditor {
   // Writes that something was refused, unless there were too many such lines.
   void Refuse(AuditEntry entry);
 
+  // Returns whether a client may make one more change: each is written down.
+  bool ClientMayChange();
+
   int64_t NowNs() const { return clock_->NowNs(); }
 
  private:
@@ -48,7 +51,7 @@ class Auditor {
   const Clock* const clock_;
   std::atomic<uint64_t> next_id_ = 1;
   std::mutex mutex_;
-  RefusalLimit limit_;  // Guarded by mutex_.
+  AuditLimit refusals_, changes_of_clients_;  // Guarded by mutex_.
 };
 
 class GuardedService : public control::Control::Service {

@@ -172,5 +172,19 @@ TEST_F(GuardedServiceTest, RefusalsDoNotFillTheLog) {
   EXPECT_LT(sink_.lines.size(), 200u);  // A burst, and then one a second.
 }
 
+// Each of their changes is two lines, even if it changes nothing.
+TEST_F(GuardedServiceTest, ChangesOfClientsDoNotFillTheLog) {
+  caller_ = {Role::kClient, "client/shop", "10.0.0.9:1"};
+  behind_.result = {grpc::StatusCode::INVALID_ARGUMENT, std::string(5000, 'x')};
+  int limited = 0;
+  for (int i = 0; i < 500; ++i) limited += Drop("its").error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED;
+  EXPECT_GT(limited, 300);
+  EXPECT_LT(behind_.changes, 200);
+  EXPECT_LT(sink_.lines.size(), 500u);
+  EXPECT_LT(sink_.lines[1]["message"].get<std::string>().size(), 300u);
+  caller_ = {Role::kOperator, "operator/alice", "10.0.0.9:1"};
+  for (int i = 0; i < 500; ++i) EXPECT_EQ(Drop("its").error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+}
+
 }  // namespace
 }  // namespace cell

@@ -251,7 +251,7 @@ TEST_F(Tls, RenewedFilesAreUsedWithoutARestart) {
 }
 
 TEST_F(Tls, FilesThatDoNotFitAreNamed) {
-  const auto refused = [](TlsFiles files, const std::string& part) {
+  const auto refused = [](const TlsFiles& files, const std::string& part) {
     const absl::Status status = CheckTlsFiles(files);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << part;
     EXPECT_NE(status.message().find(part), std::string::npos) << status;
