@@ -45,6 +45,7 @@ struct TcpListener::Guest {
   ByteStream stream;
   const uint64_t number;
   const int64_t accepted_ns;
+  const sockaddr_storage address;
   const std::shared_ptr<const Credentials> credentials;
   Phase phase = Phase::kSilent;
   ServerHandshake handshake;
@@ -60,10 +61,12 @@ struct TcpListener::Guest {
   // Returns whether it has greeted, and the worker is to have it.
   bool Calls() const { return handshake.done() && handshake.purpose() == Purpose::kCalls; }
 
-  Guest(Fd socket, uint64_t number, int64_t accepted_ns, std::shared_ptr<const Credentials> its_credentials)
+  Guest(Fd socket, uint64_t number, int64_t accepted_ns, const sockaddr_storage& address,
+        std::shared_ptr<const Credentials> its_credentials)
       : stream(std::move(socket)),
         number(number),
         accepted_ns(accepted_ns),
+        address(address),
         credentials(std::move(its_credentials)),
         handshake(credentials->keys, RandomNonce()) {}
 };
@@ -120,7 +123,7 @@ void TcpListener::Run() {
       continue;
     }
     if (count == 0) {
-      const int wait_ms = silent_ > 0 || listen_again_ns_ != 0 ? 50 : -1;
+      const int wait_ms = greeting_.size() > 0 || listen_again_ns_ != 0 ? 50 : -1;
       count = ::epoll_wait(epoll_.get(), events, 64, wait_ms);
     }
     busy_ns = clock_->NowNs();
@@ -142,19 +145,21 @@ void TcpListener::Run() {
 
 void TcpListener::Accept() {
   for (int left = kAcceptsAtOnce; left > 0; --left) {
-    Fd socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    sockaddr_storage address{};
+    socklen_t bytes = sizeof(address);
+    Fd socket(::accept4(listener_.get(), reinterpret_cast<sockaddr*>(&address), &bytes, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!socket.valid()) {
       if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
       const int error = errno;
-      if (IsOutOfDescriptors(error) && CloseOldestSilent()) continue;
+      if (IsOutOfDescriptors(error) && CloseOneSilent()) continue;
       // New connections stay in the queue, which would wake us again at once.
       Warn(fmt::format("cannot accept connections at the moment: {}", std::strerror(error)));
       (void)Watch(epoll_.get(), EPOLL_CTL_MOD, listener_.get(), 0, kListenerTag);
       listen_again_ns_ = clock_->NowNs() + kListenerRestNs;
       return;
     }
-    if (silent_ >= GreetingMax()) CloseOldestSilent();
-    while (!LeavesEnough(socket) && CloseOldestSilent()) LowestNumber(&socket);
+    if (greeting_.size() >= GreetingMax()) CloseOneSilent();
+    while (!LeavesEnough(socket) && CloseOneSilent()) LowestNumber(&socket);
     if (!LeavesEnough(socket)) {
       Warn(fmt::format(
           "refusing connections: the remaining file descriptors of {} are reserved for regions and logs (ulimit -n)",
@@ -164,7 +169,8 @@ void TcpListener::Accept() {
     SetTcpOptions(socket.get());
     const int fd = socket.get();
     const int64_t now = clock_->NowNs();
-    auto guest = std::make_unique<Guest>(std::move(socket), ++accepted_, now, options_.credentials->Current(now));
+    auto guest =
+        std::make_unique<Guest>(std::move(socket), ++accepted_, now, address, options_.credentials->Current(now));
     size_t index = guests_.size();
     if (free_.empty()) {
       guests_.push_back(std::move(guest));
@@ -173,8 +179,8 @@ void TcpListener::Accept() {
       free_.pop_back();
       guests_[index] = std::move(guest);
     }
-    greeting_.emplace_back(index, accepted_);
-    ++silent_;
+    greeting_.Add(accepted_, HostOf(address));
+    slots_.emplace(accepted_, index);
     if (!Watch(epoll_.get(), EPOLL_CTL_ADD, fd, EPOLLIN, kFirstGuestTag + index)) Close(index);
   }
 }
@@ -224,7 +230,8 @@ TcpListener::Step TcpListener::Begin(Guest* guest) {
   const std::shared_ptr<const TlsContext>& tls = guest->credentials->tls;
   if (tls == nullptr) {
     if (first[0] == kTlsHandshake) {
-      Warn("refused a connection: the client talks TLS, but this server has neither a secret nor a certificate");
+      Warn(*guest,
+           "refused a connection: the client talks TLS, but this server has neither a secret nor a certificate");
       return Step::kClose;
     }
     guest->phase = Guest::Phase::kGreeting;
@@ -239,9 +246,9 @@ TcpListener::Step TcpListener::Begin(Guest* guest) {
   if (BeginsHello(ConstBytes(first).first(static_cast<size_t>(got)))) {
     const std::string answer = NeedsTlsAnswer();
     (void)::send(guest->stream.fd(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    Warn("refused a connection: the client has no secret and no certificate");
+    Warn(*guest, "refused a connection: the client has no secret and no certificate");
   } else {
-    Warn("refused a connection: the peer is not a Cell client");
+    Warn(*guest, "refused a connection: the peer is not a Cell client");
   }
   return Step::kClose;
 }
@@ -252,7 +259,7 @@ TcpListener::Step TcpListener::Secure(size_t index) {
   if (handshakes_left_-- <= 0) return Step::kWait;
   const absl::StatusOr<bool> done = guest->stream.tls()->Handshake();
   if (!done.ok()) {
-    Warn(fmt::format("refused a connection: {}", std::string(done.status().message())));
+    Warn(*guest, fmt::format("refused a connection: {}", std::string(done.status().message())));
     return Step::kClose;
   }
   if (!*done) {
@@ -271,24 +278,24 @@ bool TcpListener::Greet(Guest* guest) {
     const absl::Status taken = guest->handshake.Take({guest->in.data(), bytes}, &answer);
     guest->in.Consume(bytes);
     if (!taken.ok()) {
-      Warn(fmt::format("refused a connection: {}", std::string(taken.message())));
+      Warn(*guest, fmt::format("refused a connection: {}", std::string(taken.message())));
       guest->refused = true;
     }
   }
   guest->out.Append(AsBytes(answer));
   if (guest->handshake.done()) {
-    --silent_;
+    HasGreeted(*guest);
     if (guest->handshake.purpose() == Purpose::kReads) {
       ++readers_;
       guest->counted = reading_.Add(guest->handshake.peer());
       if (!guest->counted) {
-        Warn(fmt::format("refused a connection: {} has {} for reads already, and others need some, too",
-                         ToString(guest->handshake.peer()), reading_.max()));
+        Warn(*guest, fmt::format("refused a connection: {} has {} for reads already, and others need some, too",
+                                 ToString(guest->handshake.peer()), reading_.max()));
         return false;
       }
     }
     if (readers_ > options_.readers_max) {
-      Warn(fmt::format("refused a connection: {} peers already read", readers_ - 1));
+      Warn(*guest, fmt::format("refused a connection: {} peers already read", readers_ - 1));
       return false;
     }
   }
@@ -353,17 +360,13 @@ bool TcpListener::WatchFor(size_t index, uint32_t events) {
 }
 
 void TcpListener::CloseSilentGuests() {
-  if (silent_ == 0 && listen_again_ns_ == 0) return;
+  if (greeting_.size() == 0 && listen_again_ns_ == 0) return;
   const int64_t now = clock_->NowNs();
-  while (!greeting_.empty()) {
-    const auto [index, number] = greeting_.front();
-    const Guest* guest = guests_[index].get();
-    if (guest != nullptr && guest->number == number && !guest->handshake.done()) {
-      if (now - guest->accepted_ns < options_.handshake_ns) break;
-      Warn("closed a connection: the peer sent no handshake in time");
-      Close(index);
-    }
-    greeting_.pop_front();
+  for (std::optional<uint64_t> oldest = greeting_.Oldest(); oldest.has_value(); oldest = greeting_.Oldest()) {
+    const size_t index = slots_.at(*oldest);
+    if (now - guests_[index]->accepted_ns < options_.handshake_ns) break;
+    Warn(*guests_[index], "closed a connection: the peer sent no handshake in time");
+    Close(index);
   }
   if (listen_again_ns_ != 0 && now >= listen_again_ns_) {
     listen_again_ns_ = 0;
@@ -371,24 +374,25 @@ void TcpListener::CloseSilentGuests() {
   }
 }
 
-// Closes the oldest guest that has not greeted. Returns false if there is none.
-bool TcpListener::CloseOldestSilent() {
-  while (!greeting_.empty()) {
-    const auto [index, number] = greeting_.front();
-    greeting_.pop_front();
-    const Guest* guest = guests_[index].get();
-    if (guest == nullptr || guest->number != number || guest->handshake.done()) continue;
-    Warn("closed a connection that had sent no handshake, to make room for others");
-    Close(index);
-    return true;
-  }
-  return false;
+// Closes a guest that has not greeted. Returns false if there is none.
+bool TcpListener::CloseOneSilent() {
+  const std::optional<uint64_t> number = greeting_.InTheWay();
+  if (!number.has_value()) return false;
+  const size_t index = slots_.at(*number);
+  Warn(*guests_[index], "closed a connection that had sent no handshake, to make room for others");
+  Close(index);
+  return true;
+}
+
+void TcpListener::HasGreeted(const Guest& guest) {
+  greeting_.Remove(guest.number);
+  slots_.erase(guest.number);
 }
 
 void TcpListener::Close(size_t index) {
   const Guest* guest = guests_[index].get();
   if (!guest->handshake.done()) {
-    --silent_;
+    HasGreeted(*guest);
   } else if (guest->handshake.purpose() == Purpose::kReads) {
     --readers_;
     if (guest->counted) reading_.Remove(guest->handshake.peer());
@@ -398,5 +402,9 @@ void TcpListener::Close(size_t index) {
 }
 
 void TcpListener::Warn(const std::string& what) { warnings_.Warn(clock_->NowNs(), "{}: {}", address_, what); }
+
+void TcpListener::Warn(const Guest& guest, const std::string& what) {
+  Warn(fmt::format("{} (from {})", what, TextOf(guest.address)));
+}
 
 }  // namespace cell

@@ -6,17 +6,17 @@
 // A read is answered from the region pool, with whole 8-byte words, whatever the worker writes meanwhile. A read that
 // is not within a region gets kReadOutside and no bytes. Answers come in the order of the requests.
 //
-// The cost of strangers is bounded. Each takes a socket and about 300 bytes until it has sent something, and with TLS
-// then some tens of KB. There are at most GreetingMax() at once (descriptors.h), fewer if descriptors run out; the
-// oldest is disconnected first, and each after the handshake's time. Of the TLS handshakes, which take CPU time, only
-// kHandshakesAtOnce go a step further before reads are answered again. For a connection that has greeted to read, at
-// most kOutBytesMax of answers are kept; until it takes them its requests are not read.
+// The cost of strangers is bounded. Each takes a socket and about half a KB until it has sent something, and with TLS
+// then some tens of KB. There are at most GreetingMax() at once (descriptors.h), fewer if descriptors run out; of
+// the host that has most the oldest is disconnected first, and each after the handshake's time. Of the TLS handshakes,
+// which take CPU time, only kHandshakesAtOnce go a step further before reads are answered again. For a connection that
+// has greeted to read, at most kOutBytesMax of answers are kept; until it takes them its requests are not read.
 //
 // Thread-safety: only one other thread, the worker, may call the public functions.
 #pragma once
 
 #include <atomic>
-#include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -31,6 +31,7 @@
 #include "cell/io/net/byte_stream.h"
 #include "cell/io/net/credentials.h"
 #include "cell/io/net/fd.h"
+#include "cell/io/net/greeting_queue.h"
 #include "cell/io/net/handshake.h"
 #include "cell/io/net/limited_warnings.h"
 
@@ -99,9 +100,11 @@ class TcpListener {
   bool WatchAgain(size_t index);
   bool WatchFor(size_t index, uint32_t events);
   void CloseSilentGuests();
-  bool CloseOldestSilent();
+  bool CloseOneSilent();
+  void HasGreeted(const Guest& guest);
   void Close(size_t index);
   void Warn(const std::string& what);
+  void Warn(const Guest& guest, const std::string& what);
 
   const std::string address_;
   const Options options_;
@@ -117,8 +120,8 @@ class TcpListener {
   std::vector<std::unique_ptr<Guest>> guests_;
   std::vector<size_t> free_;
   std::vector<size_t> closed_;  // Slots that are free once no event of their former guests can come any more.
-  std::deque<std::pair<size_t, uint64_t>> greeting_;  // Slot and number of guests, oldest first; some are gone.
-  size_t silent_ = 0;                                 // Number of these that are there and have not greeted.
+  GreetingQueue greeting_;
+  std::map<uint64_t, size_t> slots_;  // Of the guests in greeting_, by number.
   size_t readers_ = 0;
   UserConnections reading_{options_.readers_max};
   uint64_t accepted_ = 0;
