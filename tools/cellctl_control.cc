@@ -273,8 +273,11 @@ int Regions(Client* client, const CtlFlags& flags) {
   }
   for (const auto& server : client->Servers()) {
     if (flags.json() || with_regions.contains(server.name)) continue;
+    // If no server could be asked, as without a certificate, it is not known who holds what.
     fmt::print("{:<12} {}\n", server.name,
-               listed.silent.contains(server.name) ? "does not answer, and holds no regions" : "holds no regions");
+               !listed.silent.contains(server.name) ? "holds no regions"
+               : listed.version == 0                ? "could not be asked what it holds"
+                                                    : "does not answer, and holds no regions");
   }
   return listed.failed.ok() ? kDone : Fail(listed.failed);
 }

@@ -245,8 +245,8 @@ TEST(ExtentAllocator, CollectGoesOnAtABlock) {
   for (size_t at = 1; at < 600; ++at) {
     Extents region(64 << 10);
     ExtentAllocator allocator(region.memory());
-    std::vector<uint64_t> used;
-    for (int i = 0; i < 601; ++i) used.push_back(*allocator.Allocate(24));
+    std::vector<uint64_t> used(601);
+    for (uint64_t& offset : used) offset = *allocator.Allocate(24);
     allocator.BeginSearch({});
     ASSERT_FALSE(allocator.Collect());
     allocator.Free(used[at]);
