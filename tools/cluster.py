@@ -32,6 +32,7 @@ def parse_bytes(text):
 
 # Files that say how a cluster is brought up.
 SETTINGS = ("up.json", "cluster.json", "durable.json", "address")
+REGIONS = "regions.json"
 
 # ZooKeeper's credentials for a cluster: one line USER:PASSWORD, which only this user can read.
 DIGEST = "zookeeper-digest"
@@ -125,6 +126,23 @@ def wipe(directory):
         raise ClusterError((plan.stderr or done.stderr).strip())
 
 
+def rules_of(directory):
+    """Returns the text of a region table without regions that has the grants and the rules of eviction for keys of the
+    cluster in a directory, or None if there are none."""
+    path = directory / REGIONS
+    if not path.exists():
+        return None
+    try:
+        table = json.loads(path.read_text())
+        rules = {name: table[name] for name in ("grants", "evictions") if name in table}
+        if "grants" in rules:
+            rules["grants"]["given"] = [grant for grant in rules["grants"]["given"] if "table" not in grant]
+    except (ValueError, TypeError, KeyError) as error:
+        raise ClusterError(f"{path} is damaged ({error!r}), so it is not known who may do what; to begin without grants, delete the cluster first "
+                           f"(./bazelw run //tools:wipe -- --dir {directory})") from error
+    return json.dumps({"version": 1, "next_region": 1, "ids": {"epoch": 1, "removed_epoch": 0}, "root": 0, "regions": [], "draining": [], "made": [], **rules}) + "\n" if rules else None
+
+
 def wipe_znodes(directory, address, seconds=15):
     """Deletes what a cluster that did not come up has left in ZooKeeper. A session of a server may have to expire
     first."""
@@ -187,9 +205,14 @@ def start(directory, settings, new, only, wait_seconds):
     kept = {name: (directory / name).read_text() for name in SETTINGS if (directory / name).exists()}
     listed_before = {path.name for path in directory.iterdir()}
     if new and kept:
+        rules = rules_of(directory)
         wipe(directory)
+        if rules is not None:
+            kept[REGIONS] = rules
     try:
         replace_file(directory / "up.json", json.dumps(settings, indent=1) + "\n")
+        if new and REGIONS in kept and zookeeper is None:
+            replace_file(directory / REGIONS, kept[REGIONS])
         if new:
             make_secret(directory, settings, flags)
         if zookeeper is None:

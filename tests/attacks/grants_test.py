@@ -193,5 +193,33 @@ class Grants(unittest.TestCase):
         return reply
 
 
+class WithoutDurability(unittest.TestCase):
+    def test_a_cluster_that_begins_again_is_not_open(self):
+        with tempfile.TemporaryDirectory(prefix="cell-attack-") as temporary:
+            directory = Path(temporary) / "cell"
+
+            def ctl(*arguments):
+                return subprocess.run([cluster.binary("tools/cellctl"), "--cluster", str(directory), *arguments], stdout=subprocess.PIPE,
+                                      check=True, text=True, timeout=60).stdout
+
+            servers = cluster.up(directory, servers=2, durability="none", **SMALL)
+            try:
+                ctl("put", "a/1", "value")
+                ctl("grant", "alice", "read", "--prefix", "a/")
+                ctl("evict", "ttl", "--prefix", "a/")
+                ctl("users", "enforce")
+                before = json.loads(ctl("--output", "json", "users"))
+                self.assertTrue(before["enforced"])
+            finally:
+                cluster.end(servers)
+            servers = cluster.up(directory, servers=2, durability="none", **SMALL)
+            try:
+                self.assertEqual(ctl("count").split()[0], "0")  # The pairs are lost.
+                self.assertEqual(json.loads(ctl("--output", "json", "users")), before)
+                self.assertIn("a/", ctl("evict"))
+            finally:
+                cluster.end(servers)
+
+
 if __name__ == "__main__":
     unittest.main()
