@@ -2,7 +2,10 @@
 
 #include <sys/stat.h>
 
+#include <array>
+#include <cstdio>
 #include <fstream>
+#include <set>
 
 #include "cell/log/test_keys.h"
 #include "gtest/gtest.h"
@@ -59,6 +62,27 @@ TEST(KeyFile, IsReadAgainWhenItChanges) {
   EXPECT_EQ((*file)->Current()->newest(), TestKey(2));
   ::unlink(path.c_str());
   EXPECT_EQ((*file)->Current()->newest(), TestKey(2));
+}
+
+TEST(KeyFile, ChangesAreSeenByMoreThanTheSize) {
+  const std::string path = testing::TempDir() + "/equal-keys";
+  Write(path, DataKeys({TestKey(1)}).ToText());
+  const absl::StatusOr<std::shared_ptr<KeyFile>> file = KeyFile::Open(path, "not so");
+  ASSERT_TRUE(file.ok()) << file.status();
+  Write(path + ".new", DataKeys({TestKey(2)}).ToText());
+  ASSERT_EQ(::rename((path + ".new").c_str(), path.c_str()), 0);
+  EXPECT_EQ((*file)->Current()->newest(), TestKey(2));
+}
+
+// With the same key and salt two files would use the same nonces.
+TEST(KeyFile, EachSaltIsNew) {
+  const std::string path = testing::TempDir() + "/salted-keys";
+  Write(path, DataKeys({TestKey(1)}).ToText());
+  const absl::StatusOr<std::shared_ptr<KeyFile>> file = KeyFile::Open(path, "not so");
+  ASSERT_TRUE(file.ok()) << file.status();
+  std::set<std::array<std::byte, 32>> salts;
+  for (int i = 0; i < 100; ++i) salts.insert((*file)->NewSalt());
+  EXPECT_EQ(salts.size(), 100u);
 }
 
 TEST(KeyFile, IsForItsOwnerAlone) {

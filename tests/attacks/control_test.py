@@ -178,6 +178,25 @@ class Control(unittest.TestCase):
                          [("begin", "operator/alice", "DropTable", 'table: "users"'), ("end", "operator/alice", "DropTable", 'table: "users"')])
         self.assertEqual((begin["id"], end["code"]), (end["id"], "OK"))
 
+    def test_a_client_administers_what_it_has_a_grant_for(self):
+        self.tls()
+        shop = flags_of(self.authority.issue("shop", "URI:cell://client/shop"))
+        for scope in (("--prefix", "shop/"), ("--table", "users")):
+            self.assertEqual(self.ctl("grant", "shop", "admin", *scope).returncode, 0)
+        self.assertEqual(self.ctl("users", "enforce").returncode, 0)
+        for command in (("grant", "bob", "read", "--prefix", "shop/a/"), ("revoke", "bob", "read", "--prefix", "shop/a/"),
+                        ("evict", "ttl", "--prefix", "shop/")):
+            done = self.ctl(*shop, *command)
+            self.assertEqual(done.returncode, 0, (command, done.stderr))
+        for command in (("grant", "bob", "read", "--prefix", "sho"), ("grant", "bob", "read"), ("evict", "ttl", "--prefix", ""),
+                        ("users", "open"), ("hash", "create", "more"), ("regions",)):
+            done = self.ctl(*shop, *command)
+            self.assertEqual(done.returncode, 2, command)
+            self.assertIn("may not use the control plane for this", done.stderr)
+        self.unharmed()
+        done = self.ctl(*shop, "hash", "drop", "users")
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_tools_without_a_certificate_get_nothing_from_the_port(self):
         self.tls()
         run = lambda command: subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False, timeout=60)

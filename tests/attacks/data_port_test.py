@@ -182,6 +182,16 @@ class DataPort(unittest.TestCase):
         self.assertEqual(pipe.receive(1), b"")
         proxy.join(timeout=20)
 
+    def test_no_secret_is_overwritten(self):
+        before = self.secret.read_bytes()
+        alices = self.base / "alices"
+        self.ctl("secret", "for", "client/alice", self.secret, alices)
+        first = alices.read_bytes()
+        self.assertEqual(self.ctl("secret", "new", self.secret, check=False).returncode, 2)
+        self.assertEqual(self.ctl("secret", "for", "client/bob", self.secret, alices, check=False).returncode, 2)
+        self.assertEqual(self.ctl("secret", "for", "client/bob", self.secret, self.secret, check=False).returncode, 2)
+        self.assertEqual((self.secret.read_bytes(), alices.read_bytes()), (before, first))
+
     # Old and new secret are both valid between rotate and retire, and running clients notice neither.
     def test_a_rotation_under_load_loses_no_operation(self):
         bench = subprocess.Popen([cluster.binary("tools/cell_bench"), "--cluster", str(self.base / "cell"), "--secret-file", str(self.secret),

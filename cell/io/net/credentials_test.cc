@@ -6,7 +6,9 @@
 
 #include <fstream>
 #include <string>
+#include <utility>
 
+#include "cell/io/net/test_certificates.h"
 #include "cell/io/net/test_credentials.h"
 
 namespace cell {
@@ -85,6 +87,58 @@ TEST_F(CredentialFilesTest, ANewSecretIsUsedWithinASecond) {
   Write(ToLine(SecretOfText("b")) + ToLine(SecretOfText("a")));
   EXPECT_EQ(files->Current(kSecond - 1)->keys->Cluster(), SecretOfText("a"));
   EXPECT_EQ(files->Current(kSecond)->keys->Cluster(), SecretOfText("b"));
+}
+
+TEST_F(CredentialFilesTest, ChangesAreSeenByMoreThanTheSize) {
+  Write(ToLine(SecretOfText("a")));
+  const std::shared_ptr<CredentialFiles> files = *CredentialFiles::Open({path_});
+  Write(ToLine(SecretOfText("b")));
+  EXPECT_EQ(files->Current(kSecond)->keys->Cluster(), SecretOfText("b"));
+}
+
+class CertificateFilesTest : public CredentialFilesTest {
+ protected:
+  void WriteAll(const TlsCertificate& certificate, mode_t mode = 0600) {
+    for (const auto& [name, text] : {std::pair(".authority", certificate.authority),
+                                     std::pair(".pem", certificate.certificate), std::pair(".key", certificate.key)}) {
+      std::ofstream(path_ + name) << text;
+      ASSERT_EQ(::chmod((path_ + name).c_str(), mode), 0);
+    }
+  }
+  void TearDown() override {
+    for (const char* name : {".authority", ".pem", ".key"}) ::unlink((path_ + name).c_str());
+  }
+  const CredentialFiles::Paths all_ = {"", path_ + ".authority", path_ + ".pem", path_ + ".key"};
+  const TestAuthority authority_{"authority"};
+};
+
+TEST_F(CertificateFilesTest, ARenewedCertificateIsUsed) {
+  WriteAll(authority_.Issue("URI:cell://client/a"));
+  const std::shared_ptr<CredentialFiles> files = *CredentialFiles::Open(all_);
+  EXPECT_EQ(files->Current(0)->tls->certified(), (Identity{Role::kClient, "a"}));
+  WriteAll(authority_.Issue("URI:cell://client/b"));
+  EXPECT_EQ(files->Current(kSecond)->tls->certified(), (Identity{Role::kClient, "b"}));
+}
+
+TEST_F(CertificateFilesTest, AKeyIsForItsOwnerAlone) {
+  for (const mode_t mode : {0644, 0660, 0602}) {
+    WriteAll(authority_.Issue("URI:cell://client/a"), mode);
+    const absl::Status status = CredentialFiles::Open(all_).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << mode;
+    EXPECT_NE(std::string(status.message()).find(".key can be read or changed"), std::string::npos) << status;
+  }
+}
+
+TEST_F(CertificateFilesTest, AllThreeFilesAreNeeded) {
+  WriteAll(authority_.Issue("URI:cell://client/a"));
+  for (std::string CredentialFiles::Paths::*one :
+       {&CredentialFiles::Paths::authority, &CredentialFiles::Paths::certificate, &CredentialFiles::Paths::key}) {
+    CredentialFiles::Paths some = all_;
+    (some.*one).clear();
+    const absl::Status status = CredentialFiles::Open(some).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE(std::string(status.message()).find("needed together"), std::string::npos) << status;
+  }
 }
 
 TEST_F(CredentialFilesTest, WhatIsNotValidReplacesNothing) {

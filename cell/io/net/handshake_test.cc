@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -246,6 +247,41 @@ TEST(Handshake, MessagesThatAreNotExpectedAreRefused) {
 }
 
 TEST(Handshake, NoncesDiffer) { EXPECT_NE(RandomNonce(), RandomNonce()); }
+
+// Without TLS somebody could record what a server says.
+TEST(Handshake, AServersProofIsForOneGreetingAlone) {
+  ServerHandshake server(KeysOf(kSecret), NonceOf(1));
+  ClientHandshake client(KeysOf(kSecret).get(), kAlice, Purpose::kCalls, NonceOf(2));
+  std::string challenge, proof, welcome, nothing;
+  ASSERT_TRUE(Greet(&server, client.Hello(), &challenge).ok());
+  ASSERT_TRUE(Give(&client, challenge, &proof).ok());
+  ASSERT_TRUE(Give(&server, proof, &welcome).ok());
+  ClientHandshake next(KeysOf(kSecret).get(), kAlice, Purpose::kCalls, NonceOf(3));
+  (void)next.Hello();
+  proof.clear();
+  ASSERT_TRUE(Give(&next, challenge, &proof).ok());
+  EXPECT_FALSE(Give(&next, welcome, &nothing).ok());
+  EXPECT_FALSE(next.done());
+}
+
+TEST(Handshake, AProofIsForOnePurposeAlone) {
+  ServerHandshake server(KeysOf(kSecret), NonceOf(1));
+  ClientHandshake client(KeysOf(kSecret).get(), kAlice, Purpose::kCalls, NonceOf(2));
+  std::string hello = client.Hello(), challenge, proof, welcome;
+  const Purpose other = Purpose::kReads;
+  std::memcpy(hello.data() + offsetof(HelloPrefix, purpose), &other, sizeof(other));
+  ASSERT_TRUE(Greet(&server, hello, &challenge).ok());
+  ASSERT_TRUE(Give(&client, challenge, &proof).ok());
+  EXPECT_FALSE(Give(&server, proof, &welcome).ok());
+  EXPECT_FALSE(server.done());
+}
+
+TEST(Handshake, WhatAServerDoesNotOfferIsRefused) {
+  ServerHandshake server(KeysOf(kSecret), NonceOf(1));  // For calls and reads.
+  ClientHandshake client(KeysOf(kSecret).get(), kAlice, Purpose::kVerbs, NonceOf(2));
+  std::string answer;
+  EXPECT_FALSE(Give(&server, client.Hello().substr(0, sizeof(HelloPrefix)), &answer).ok());
+}
 
 }  // namespace
 }  // namespace cell

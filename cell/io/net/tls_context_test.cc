@@ -1,6 +1,8 @@
 #include "cell/io/net/tls_context.h"
 
 #include <gtest/gtest.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -229,6 +231,77 @@ TEST(Tls, TheEndOfTheConnectionIsSeen) {
   pair.connected.reset();
   (void)::shutdown(pair.client_socket.get(), SHUT_RDWR);
   EXPECT_EQ(*pair.accepted->Receive(absl::MakeSpan(room)), 0u);
+}
+
+// A client that does not use our code: OpenSSL with the certificate, as it is.
+class RawClient {
+ public:
+  RawClient(const ContextPtr& server, const TlsCertificate& certificate, int version_max) {
+    int ends[2];
+    CELL_CHECK_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
+    server_socket_ = Fd(ends[0]);
+    socket_ = Fd(ends[1]);
+    accepted_ = server->Accept(server, server_socket_.get());
+    context_.reset(::SSL_CTX_new(::TLS_client_method()));
+    SSL_CTX_set_max_proto_version(context_.get(), version_max);
+    BIO* const pem =
+        ::BIO_new_mem_buf(certificate.certificate.data(), static_cast<int>(certificate.certificate.size()));
+    BIO* const key_pem = ::BIO_new_mem_buf(certificate.key.data(), static_cast<int>(certificate.key.size()));
+    X509* const x509 = ::PEM_read_bio_X509(pem, nullptr, nullptr, nullptr);
+    EVP_PKEY* const key = ::PEM_read_bio_PrivateKey(key_pem, nullptr, nullptr, nullptr);
+    CELL_CHECK_EQ(::SSL_CTX_use_certificate(context_.get(), x509), 1);
+    CELL_CHECK_EQ(::SSL_CTX_use_PrivateKey(context_.get(), key), 1);
+    ::X509_free(x509);
+    ::EVP_PKEY_free(key);
+    ::BIO_free(pem);
+    ::BIO_free(key_pem);
+    ssl_.reset(::SSL_new(context_.get()));
+    ::SSL_set_fd(ssl_.get(), socket_.get());
+  }
+
+  // Returns what the server says in the end.
+  absl::Status Shake() {
+    for (int i = 0; i < 20; ++i) {
+      (void)::SSL_connect(ssl_.get());
+      const absl::StatusOr<bool> done = accepted_->Handshake();
+      if (!done.ok()) return done.status();
+      if (*done) return absl::OkStatus();
+    }
+    return absl::DeadlineExceededError("it does not end");
+  }
+  // Returns whether it has got anything by which it could resume the connection.
+  bool HasTicket() {
+    char byte;
+    (void)::SSL_read(ssl_.get(), &byte, 1);  // Takes what comes after the handshake.
+    return ::SSL_SESSION_is_resumable(::SSL_get0_session(ssl_.get())) == 1;
+  }
+
+ private:
+  struct Free {
+    void operator()(SSL_CTX* context) const { ::SSL_CTX_free(context); }
+    void operator()(SSL* ssl) const { ::SSL_free(ssl); }
+  };
+  Fd server_socket_, socket_;
+  std::unique_ptr<TlsSession> accepted_;
+  std::unique_ptr<SSL_CTX, Free> context_;
+  std::unique_ptr<SSL, Free> ssl_;
+};
+
+TEST(Tls, EarlierVersionsAreRefused) {
+  const TestAuthority authority("authority");
+  const ContextPtr server = ContextOf(nullptr, authority.Issue("URI:cell://server/server-0"));
+  const TlsCertificate alices = authority.Issue("URI:cell://client/alice");
+  EXPECT_TRUE(RawClient(server, alices, TLS1_3_VERSION).Shake().ok());
+  EXPECT_FALSE(RawClient(server, alices, TLS1_2_VERSION).Shake().ok());
+}
+
+// A ticket would outlive the certificate, or a secret that is retired.
+TEST(Tls, NothingCanBeResumed) {
+  const TestAuthority authority("authority");
+  const ContextPtr server = ContextOf(nullptr, authority.Issue("URI:cell://server/server-0"));
+  RawClient client(server, authority.Issue("URI:cell://client/alice"), TLS1_3_VERSION);
+  ASSERT_TRUE(client.Shake().ok());
+  EXPECT_FALSE(client.HasTicket());
 }
 
 }  // namespace

@@ -112,8 +112,8 @@ class TcpStrangerTest : public ::testing::Test {
     return got == 0 || (got < 0 && errno == ECONNRESET);
   }
   // Greets with the secret. Returns false if the server closes instead.
-  static bool Greet(const Fd& socket, Purpose purpose) {
-    ClientHandshake handshake(nullptr, kTester, purpose, RandomNonce());
+  static bool Greet(const Fd& socket, Purpose purpose, const Identity& who = kTester) {
+    ClientHandshake handshake(nullptr, who, purpose, RandomNonce());
     std::string message = handshake.Hello();
     while (!handshake.done()) {
       if (!Send(socket, message)) return false;
@@ -284,6 +284,31 @@ TEST_F(TcpStrangerTest, AsManyReadAsMay) {
     EXPECT_TRUE(Greet(first, Purpose::kReads));
     EXPECT_TRUE(Greet(second, Purpose::kReads));
     EXPECT_FALSE(Greet(third, Purpose::kReads));
+  }
+  for (int round = 0; round < 4; ++round) {  // Nor do more users find room.
+    const Fd first = Socket(), second = Socket(), third = Socket();
+    EXPECT_TRUE(Greet(first, Purpose::kReads, {Role::kClient, "a"}));
+    EXPECT_TRUE(Greet(second, Purpose::kReads, {Role::kServer, "b"}));
+    EXPECT_FALSE(Greet(third, Purpose::kReads, {Role::kClient, "c"}));
+  }
+}
+
+TEST_F(TcpStrangerTest, AsManyCallAsMay) {
+  StartServer({.huge_pages = false, .peers_max = 2});
+  const Fd first = Socket(), second = Socket(), third = Socket();
+  EXPECT_TRUE(Greet(first, Purpose::kCalls, {Role::kClient, "a"}));
+  EXPECT_TRUE(Greet(second, Purpose::kCalls, {Role::kServer, "b"}));
+  EXPECT_TRUE(Greet(third, Purpose::kCalls, {Role::kClient, "c"}));  // The worker refuses it, which comes after that.
+  EXPECT_TRUE(Closed(third));
+  StartServer({.huge_pages = false});  // One with room again.
+}
+
+TEST_F(TcpStrangerTest, WhoComesBackIsNotCountedTwice) {
+  StartServer({.huge_pages = false, .peers_max = 16});  // Of which one user may have eight.
+  for (int i = 0; i < 20; ++i) {
+    const Fd socket = Greeted(Purpose::kCalls);
+    ASSERT_TRUE(Send(socket, Bytes(CallFrame{5, kReplyBytesMin, 1}) + "hello"));
+    ASSERT_EQ(Receive(socket, sizeof(CallFrame) + 5).size(), sizeof(CallFrame) + 5) << i;
   }
 }
 
