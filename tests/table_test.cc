@@ -213,6 +213,20 @@ TEST_P(TableTest, WithoutMemoryToGrowItServesWhatItHas) {
   EXPECT_EQ(report.hash_keys, stored.size() - stored.size() / 2 + 1);
 }
 
+// The server tries again and again to split what is full, and still removes what is dropped.
+TEST_P(TableTest, DroppedWhileItIsFull) {
+  TestClusterOptions options = Servers(1);
+  options.regions_max = 2;
+  SimCluster cluster(kShape, {}, options);
+  ASSERT_TRUE(cluster.CreateTable("t", GetParam(), 1).ok());
+  ASSERT_TRUE(cluster.SetEviction("t", Eviction::kLru).ok());
+  const std::unique_ptr<Client> client = cluster.NewClient({});
+  absl::StatusOr<Table> table = client->OpenTable("t");
+  for (int i = 0; i < 2'000; ++i) ASSERT_TRUE(table->Put(fmt::format("key {}", i), std::string(100, 'v')).ok());
+  EXPECT_TRUE(cluster.DropTable("t").ok());
+  EXPECT_EQ(cluster.worker()->regions()->size(), 1u);
+}
+
 TEST_P(TableTest, DroppedAndMadeAgainItIsEmpty) {
   SimCluster cluster(kShape, {}, Servers(2));
   const std::unique_ptr<Client> client = cluster.NewClient({});

@@ -69,6 +69,8 @@ void Splitter::Step() {
   look_at_ns_ = now_ns + kLookEveryNs;
   for (HeldRegion* region : regions_->all()) {
     const bool can_log = region->log == nullptr || region->log->status().ok();
+    // Attempts in vain, again and again, would keep a dropped table's part from being removed.
+    if (membership_->state().table.IsGone(region->region(), region->epoch())) continue;
     if (region->claimable() && can_log && region->store->fill() >= options_.split_at) Begin(region);
   }
 }
