@@ -293,10 +293,10 @@ class Cellctl(CellctlCase):
                                    start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
         self.addCleanup(process.kill)
         os.close(slave)
-        shown = b""
+        shown, repeated = b"", 0
 
         def until(condition, again=b""):
-            nonlocal shown
+            nonlocal shown, repeated
             deadline = time.monotonic() + 30
             while not condition() and time.monotonic() < deadline:
                 if select.select([master], [], [], 0.5)[0]:
@@ -305,7 +305,8 @@ class Cellctl(CellctlCase):
                     except OSError:
                         break  # The terminal is closed.
                 elif again and process.poll() is None:
-                    os.write(master, again)  # The last one came between two reads.
+                    os.write(master, again)  # The last one came between two reads, or it is slow.
+                    repeated += 1
             self.assertTrue(condition() or process.wait(10) is not None, shown)
 
         until(lambda: shown.count(b"cell> ") == 1)
@@ -319,10 +320,11 @@ class Cellctl(CellctlCase):
         self.assertEqual(self.done("get", "key"), b"value")
         for _ in range(2):  # On an empty line.
             self.assertIsNone(process.poll(), shown)
-            before = shown.count(b"^C")
+            before, repeated = shown.count(b"^C"), 0
             os.write(master, b"\x03")
             until(lambda: shown.count(b"^C") > before, again=b"\x03")
-        self.assertEqual(process.wait(30), 0)
+        # One interrupt more, which it did not need, may have ended it while it was leaving.
+        self.assertIn(process.wait(30), (0, -signal.SIGINT) if repeated else (0,))
         os.close(master)
 
     # The state of servers, and what is wrong.
@@ -517,7 +519,7 @@ class Cellctl(CellctlCase):
             rows = [line.split()[1] for line in self.done("status").decode().split("\n\n")[1].splitlines()[1:]]
             self.assertEqual(len(rows), len(set(rows)), rows)
         self.refused("the cluster has no region 9999", "move", "9999", "server-0")
-        self.refused("no server named nobody", "move", "1", "nobody")
+        self.refused('no server named "nobody"', "move", "1", "nobody")
 
     def test_progress_on_a_terminal(self):
         self.up()

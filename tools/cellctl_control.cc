@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
+#include "cell/base/bytes.h"
 #include "cell/base/json.h"
 #include "cell/base/status_macros.h"
 #include "cell/control/tls_files.h"
@@ -42,7 +43,7 @@ absl::StatusOr<std::unique_ptr<ControlClient>> ControlOf(Client* client, const C
     if (server.control.empty()) return absl::UnavailableError(fmt::format("{} has no reachable control plane", name));
     return OpenControl(server, flags);
   }
-  return absl::NotFoundError(fmt::format("no server named {} is in the cluster", name));
+  return absl::NotFoundError(fmt::format("no server named {} is in the cluster", ForMessage(name)));
 }
 
 // How long there may be no progress before a waiting user is told. A checkpoint of one region takes seconds.
@@ -312,7 +313,7 @@ int Merge(Client* client, const CtlFlags& flags) {
 int Move(Client* client, const CtlFlags& flags) {
   const auto names = client->Servers();
   if (std::none_of(names.begin(), names.end(), [&flags](const auto& one) { return one.name == flags.server; })) {
-    return Fail(absl::NotFoundError(fmt::format("no server named {} is in the cluster", flags.server)));
+    return Fail(absl::NotFoundError(fmt::format("no server named {} is in the cluster", ForMessage(flags.server))));
   }
   const absl::Status status = DoAtOwner(
       client, flags, [&flags](ControlClient* control) { return control->Move(flags.region, flags.server, 0); });

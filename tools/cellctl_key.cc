@@ -66,6 +66,12 @@ absl::Status Retire(const CtlFlags& flags) {
                       "cellctl checkpoint",
                       files.count, id, files.example, flags.file, flags.file));
     }
+    if (!needed.by_key.contains(kept)) {  // Such as another cluster's logs, or ones without encryption.
+      return absl::FailedPreconditionError(fmt::format(
+          "no file in {} needs key {}, which would be left: are these the right logs, and have the servers made a "
+          "checkpoint since the rotation? (--yes instead of --logs asks nothing)",
+          flags.logs, kept));
+    }
   }
   return WritePrivateFile(flags.file, DataKeys({before.newest()}).ToText(), /*replaces=*/true);
 }

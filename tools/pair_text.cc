@@ -34,7 +34,11 @@ std::optional<Character> FirstCharacter(std::string_view bytes) {
   return Character{more + 1, point};
 }
 
-bool IsControl(uint32_t point) { return point < 0x20 || (point >= 0x7f && point < 0xa0); }
+// Also characters that change the direction of what follows them, so that a line seems to say something else.
+bool IsControl(uint32_t point) {
+  return point < 0x20 || (point >= 0x7f && point < 0xa0) || (point >= 0x202a && point <= 0x202e) ||
+         (point >= 0x2066 && point <= 0x2069);
+}
 
 // Returns whether a JSON string shows the bytes: nlohmann::json escapes only the control characters below 0x20.
 bool IsJsonText(std::string_view bytes) {

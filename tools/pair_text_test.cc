@@ -14,6 +14,10 @@ TEST(PairText, EscapesWhatIsNotText) {
   EXPECT_EQ(EscapeText("\xc2\x9b"
                        "1m"),
             R"(\xc2\x9b1m)");  // The beginning of a control sequence, in UTF-8.
+  EXPECT_EQ(EscapeText("a\xe2\x80\xae"
+                       "b\xe2\x81\xa6"),
+            R"(a\xe2\x80\xaeb\xe2\x81\xa6)");                             // They turn the direction of what follows.
+  EXPECT_EQ(EscapeText("\xd7\x90\xe2\x80\x8f"), "\xd7\x90\xe2\x80\x8f");  // A mark of such writing is text.
   EXPECT_EQ(EscapeText("\xff\xc3"), R"(\xff\xc3)");
   EXPECT_EQ(EscapeText("\xed\xa0\x80"), R"(\xed\xa0\x80)");          // Half of a surrogate pair.
   EXPECT_EQ(EscapeText("\xf0\x8f\xbf\xbf"), R"(\xf0\x8f\xbf\xbf)");  // More bytes than the character needs.

@@ -105,7 +105,10 @@ absl::StatusOr<DataKeys> ReadKeyFile(const std::string& path) {
   if (!text.ok()) return absl::InvalidArgumentError(std::string(text.status().message()));
   if (!text->has_value()) {
     return absl::InvalidArgumentError(
-        fmt::format("cannot read {}: there is no such file (make a key: cellctl data-key new {})", path, path));
+        fmt::format("cannot read {}: there is no such file. If logs or backups were encrypted with it, bring back the "
+                    "copy that you "
+                    "keep elsewhere; if nothing is encrypted yet, make a key: cellctl data-key new {}",
+                    path, path));
   }
   struct stat info {};
   if (::stat(path.c_str(), &info) == 0 && (info.st_mode & (S_IRWXO | S_IWGRP)) != 0) {

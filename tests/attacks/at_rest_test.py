@@ -120,6 +120,7 @@ class AtRest(unittest.TestCase):
         self.load()
         self.down()
         self.assertTrue(self.shows(self.directory / "log"))  # So this test can fail.
+        self.assertIn("are these the right logs", self.ctl("data-key", "retire", self.key, "--logs", self.directory / "log", check=False).stderr)
         self.assertIn("start the servers once with --log-plain-ok", self.fails_to_start("--log-key", str(self.key)))
         self.up("--log-key", str(self.key), "--log-plain-ok")
         self.assertIn("whoever has put them there", (self.directory / "server-0.log").read_text())

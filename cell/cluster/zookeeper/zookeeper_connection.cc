@@ -44,7 +44,12 @@ absl::Status ZooKeeperConnection::ToStatus(int rc, const std::string& what) {
   const std::string text = fmt::format("ZooKeeper: {}: {}", what, zerror(rc));
   if (rc == ZNONODE) return absl::NotFoundError(text);
   if (rc == ZNODEEXISTS) return absl::AlreadyExistsError(text);
-  if (rc == ZNOAUTH || rc == ZAUTHFAILED) return absl::PermissionDeniedError(text);
+  if (rc == ZNOAUTH || rc == ZAUTHFAILED) {
+    return absl::PermissionDeniedError(
+        text +
+        " (the cluster's znodes are only for those with its password: --zookeeper-digest-file or "
+        "CELL_ZOOKEEPER_DIGEST_FILE; to read, that of cellctl secret reader is enough)");
+  }
   return absl::UnavailableError(text);
 }
 

@@ -336,6 +336,8 @@ absl::Status TlsSession::Failure() const {
     hint = " (a server without a secret and certificates closes so)";
   } else if (!server_ && own_.has_value()) {
     hint = fmt::format(" (has the server the secret of {}? --secret-file)", own_name_);
+  } else if (!server_ && verified != X509_V_OK) {
+    hint = " (is --tls-authority the cluster's, and is the server's certificate still valid?)";
   } else if (!server_) {
     hint = " (does the server know this certificate's authority? --tls-certificate)";
   }
