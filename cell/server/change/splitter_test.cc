@@ -257,6 +257,22 @@ TEST_F(SplitterTest, ARegionThatIsClaimedIsNotSplit) {
   EXPECT_EQ(worker_->splitter()->meganodes().splits, 1u);
 }
 
+// A worker that is idle wakes now and then, and looks for what to split before it looks for what to remove. The part of
+// a table that was dropped must not be claimed each time, in vain.
+TEST_F(SplitterTest, WhatIsGoneIsNotSplit) {
+  const uint32_t part = MakeTable();
+  HeldRegion* const held = worker_->regions()->Find(part);
+  FillUp(held);
+  RegionClaim claim(held, ClaimPurpose::kCheckpoint);
+  ASSERT_TRUE(Run(worker_->ChangeTable([](RegionTable* table) { return table->DropTable("table"); })).ok());
+  PassTime(10'000'000);
+  claim.Release();
+  worker_->splitter()->Step();
+  EXPECT_FALSE(held->claimed());
+  for (int i = 0; i < 10'000 && worker_->regions()->Find(part) != nullptr; ++i) Turn();
+  EXPECT_EQ(worker_->regions()->Find(part), nullptr);
+}
+
 // The new region's log could not be written either, and the region will be replayed.
 TEST_F(SplitterTest, ARegionWhoseLogHasFailedIsNotSplitByItself) {
   FillUp(root());
