@@ -66,7 +66,7 @@ void Write(Files* files, const Draft& draft, KeySource* keys) {
   std::string bytes = draft.bytes;
   if (keys != nullptr) {
     bytes.clear();
-    // What follows the last whole record is torn.
+    // A torn write may have left bytes after the last whole record.
     if (!RecordSealer(keys, {kRegion, draft.epoch, draft.from, draft.checkpoint}).Seal(draft.bytes, &bytes).ok())
       bytes += "torn";
   }

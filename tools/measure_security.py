@@ -215,7 +215,7 @@ def receive(connection, count):
 
 def measure_handshakes(base, options, authority):
     table("Handshakes of a client that connects and leaves, 16 at a time", "by", "connections/s", "the server's CPU time for each",
-          "that is so many in a second of one core")
+          "connections that one core could serve in a second")
     by_certificate = authority.flags("server", "server-0"), authority.flags("client", "greedy")
     secret = base / "greedy.secret"
     for what, fabric, of_server, of_client in (
@@ -426,7 +426,7 @@ def beside(flooded, bench, kind, **options):
     return result, did
 
 
-# What is flooded: (name, kind, connections, calls under way on each, which server).
+# The floods, each as (name, kind of requests, number of connections, calls under way on each connection, server).
 FLOODS = (("checks", "checks", 1, 64, "usual"), ("scans", "scans", 1, 64, "usual"), ("counts", "counts", 1, 64, "usual"),
           ("statuses", "statuses", 1, 64, "usual"), ("fetches", "fetches", 1, 64, "usual"), ("uploads", "uploads", 1, 64, "usual"),
           ("gets", "gets", 1, 64, "usual"), ("puts", "puts", 1, 64, "usual"), ("puts that wait for the disk", "puts", 1, 64, "durable"),

@@ -56,10 +56,10 @@ void Auditor::Refuse(AuditEntry entry) {
   (void)Write(std::move(entry), false);  // It was refused, whether or not anyone can read that.
 }
 
-bool Auditor::ClientMayChange() {
+bool Auditor::ClientMayChange(const std::string& client) {
   const std::lock_guard lock(mutex_);
   uint64_t left_out;
-  return changes_of_clients_.Take(NowNs(), &left_out);
+  return of_clients_[client].Take(NowNs(), &left_out);
 }
 
 template <typename Request, typename Reply>
@@ -100,9 +100,9 @@ grpc::Status GuardedService::Guard(const char* name,
                      entry.caller.name.empty() ? "a client without a cell:// identity" : entry.caller.name)});
   }
   if (!rpc->changes) return (behind_->*method)(context, request, reply);
-  if (entry.caller.role == Role::kClient && !auditor_->ClientMayChange()) {
+  if (entry.caller.role == Role::kClient && !auditor_->ClientMayChange(entry.caller.name)) {
     return refuse({grpc::StatusCode::RESOURCE_EXHAUSTED,
-                   "clients have made a hundred changes at once, and can make one a second now: try again later"});
+                   "this client has made a hundred changes at once, and can make one a second now: try again later"});
   }
   entry.arguments = request->ShortDebugString();
   uint64_t id = 0;

@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -38,8 +39,8 @@ class Auditor {
   // Writes that something was refused, unless there were too many such lines.
   void Refuse(AuditEntry entry);
 
-  // Returns whether a client may make one more change: each is written down.
-  bool ClientMayChange();
+  // Returns whether a client of this name, which administers something, may make one more change: each is written down.
+  bool ClientMayChange(const std::string& client);
 
   int64_t NowNs() const { return clock_->NowNs(); }
 
@@ -51,7 +52,8 @@ class Auditor {
   const Clock* const clock_;
   std::atomic<uint64_t> next_id_ = 1;
   std::mutex mutex_;
-  AuditLimit refusals_, changes_of_clients_;  // Guarded by mutex_.
+  AuditLimit refusals_;                           // Guarded by mutex_, as is what follows.
+  std::map<std::string, AuditLimit> of_clients_;  // Of those that have had a grant of admin.
 };
 
 class GuardedService : public control::Control::Service {

@@ -77,7 +77,7 @@ class GuardedServiceTest : public testing::Test {
   GuardedService service_{&behind_, &auditor_,
                           [this](const grpc::ServerContext&, std::shared_ptr<void>*) { return caller_; },
                           [](const std::string& client, const ControlledWorker::Scope& scope) {
-                            return client == "shop" && scope.table == "its" && !scope.everything;
+                            return (client == "shop" || client == "bar") && scope.table == "its" && !scope.everything;
                           }};
 };
 
@@ -182,6 +182,8 @@ TEST_F(GuardedServiceTest, ChangesOfClientsDoNotFillTheLog) {
   EXPECT_LT(behind_.changes, 200);
   EXPECT_LT(sink_.lines.size(), 500u);
   EXPECT_LT(sink_.lines[1]["message"].get<std::string>().size(), 300u);
+  caller_.name = "client/bar";  // Another one is not held up by that.
+  EXPECT_EQ(Drop("its").error_code(), grpc::StatusCode::INVALID_ARGUMENT);
   caller_ = {Role::kOperator, "operator/alice", "10.0.0.9:1"};
   for (int i = 0; i < 500; ++i) EXPECT_EQ(Drop("its").error_code(), grpc::StatusCode::INVALID_ARGUMENT);
 }

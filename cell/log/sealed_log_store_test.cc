@@ -261,7 +261,7 @@ TEST_F(SealedLogTest, EqualRecordsOfAFileDoNotLookEqual) {
   EXPECT_EQ(texts.size(), kLast - 1);
 }
 
-// What earlier releases have written must be readable: from the same key, salt and file come the same bytes.
+// Logs of earlier releases must stay readable, so the same records with the same key and salt give the same bytes.
 TEST_F(SealedLogTest, TheFormatHasNotChanged) {
   std::string plain, sealed;
   AppendRecord({kRegion, 1, 1, 0}, RecordKind::kBegin, "", BeginValue(kRegion), {}, &plain);
@@ -284,7 +284,7 @@ TEST_F(SealedLogTest, WhatIsNoRecordIsNotWritten) {
   EXPECT_TRUE(absl::IsInternal(RecordSealer(keys_.get(), {kRegion, 1, 1}).Seal(shorter, &sealed)));
 }
 
-// What says how a file is encrypted cannot be encrypted itself.
+// The begin record says how the file is encrypted, so it is stored in plain.
 TEST_F(SealedLogTest, ABeginRecordIsInPlain) {
   std::string bytes;
   AppendRecord({kRegion, 1, 1, 0}, RecordKind::kBegin, "", BeginValue(kRegion), std::string(kSealTagBytes, 't'),

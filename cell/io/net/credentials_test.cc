@@ -47,7 +47,7 @@ TEST_F(CredentialFilesTest, RefusesWhatIsNoSecretFile) {
   EXPECT_EQ(CredentialFiles::Open({::testing::TempDir()}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-// Whose open would wait for a writer.
+// Opening a FIFO would wait until somebody writes to it.
 TEST_F(CredentialFilesTest, DoesNotWaitForAFifo) {
   ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
   EXPECT_EQ(CredentialFiles::Open({path_}).status().code(), absl::StatusCode::kInvalidArgument);

@@ -38,12 +38,12 @@ class GreetingQueue {
   }
 
   size_t size() const { return waiting_.size(); }
-  // Returns the number of the oldest, or nullopt if there is none.
+  // Returns the number of the oldest connection, or nullopt if the queue is empty.
   std::optional<uint64_t> Oldest() const {
     return waiting_.empty() ? std::nullopt : std::optional(waiting_.begin()->first);
   }
-  // Returns the number of the one that is to make room for others, or nullopt if there is none. Takes time in
-  // proportion to size().
+  // Returns the number of the connection to close when another one needs its place, or nullopt if the queue is empty.
+  // Takes time in proportion to size().
   std::optional<uint64_t> InTheWay() const {
     if (waiting_.empty()) return std::nullopt;
     const auto most = std::max_element(counts_.begin(), counts_.end(),

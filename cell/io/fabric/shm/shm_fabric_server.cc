@@ -19,8 +19,8 @@ namespace {
 
 constexpr size_t kRequestArenaBytes = size_t{1} << 20;
 constexpr int64_t kListenerRestNs = 100'000'000;
-constexpr int kAcceptsAtOnce =
-    2;  // In a turn of the worker. Each takes some ten microseconds, which requests wait for.
+// The worker accepts at most this many connections in a turn. Requests wait meanwhile, some ten microseconds for each.
+constexpr int kAcceptsAtOnce = 2;
 
 }  // namespace
 

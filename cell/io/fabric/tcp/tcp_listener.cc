@@ -374,7 +374,7 @@ void TcpListener::CloseSilentGuests() {
   }
 }
 
-// Closes a guest that has not greeted. Returns false if there is none.
+// Closes one of the guests that have not greeted. Returns false if all have.
 bool TcpListener::CloseOneSilent() {
   const std::optional<uint64_t> number = greeting_.InTheWay();
   if (!number.has_value()) return false;

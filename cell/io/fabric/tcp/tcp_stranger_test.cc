@@ -1,6 +1,8 @@
 // Tests a tcp fabric against arbitrary peers at its port, and its clients against a server that does not answer.
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -80,7 +82,7 @@ class TcpStrangerTest : public ::testing::Test {
   }
 
   // Returns a blocking socket, with a short buffer if `receive_buffer` is given.
-  Fd Socket(int receive_buffer = 0) const {
+  Fd Socket(int receive_buffer = 0, const char* from = "127.0.0.1") const {
     const SocketAddress address = ResolveAddress(server_->address())->front();
     Fd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (receive_buffer > 0) {
@@ -88,6 +90,10 @@ class TcpStrangerTest : public ::testing::Test {
     }
     const timeval timeout{10, 0};
     ::setsockopt(socket.get(), SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof(timeout));
+    sockaddr_in own{};
+    own.sin_family = AF_INET;
+    ::inet_pton(AF_INET, from, &own.sin_addr);
+    CELL_CHECK_EQ(::bind(socket.get(), reinterpret_cast<const sockaddr*>(&own), sizeof(own)), 0);
     CELL_CHECK_EQ(::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.bytes), 0);
     return socket;
   }
@@ -252,6 +258,18 @@ TEST_F(TcpStrangerTest, AFloodOfSilentConnectionsKeepsNobodyOut) {
 
 // There are few descriptors. However many silent connections there are, clients that greet get in, and by another
 // fabric, too.
+// The other host is another address of loopback.
+TEST_F(TcpStrangerTest, AFloodFromOneHostClosesNoConnectionOfAnother) {
+  const Fd slow = Socket();
+  std::vector<Fd> flood;
+  for (int i = 0; i < 400; ++i) {  // More than are kept.
+    flood.push_back(Socket(0, "127.0.0.2"));
+    if (i % 50 == 0) ExpectStillServing();
+  }
+  EXPECT_TRUE(Closed(flood.front()));
+  EXPECT_TRUE(Greet(slow, Purpose::kReads));  // It came first, and would be the oldest.
+}
+
 TEST_F(TcpStrangerTest, SilentOnesTakeAShareOfTheDescriptors) {
   StartServer({.huge_pages = false, .handshake_ns = 600'000'000'000});
   const FewDescriptors few(250);
