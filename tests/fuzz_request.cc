@@ -1,6 +1,7 @@
 // libFuzzer: sends any messages, from clients and from other servers, to servers that hold trees, routes and tables,
 // with and without logs, while one of them splits or migrates a region. Another server gives any answers to the
-// servers' own requests. Nothing may crash or hang, and what the servers hold must stay sound.
+// servers' own requests. Nothing may crash or hang, what the servers hold must stay sound, and a client whose grants
+// are enforced must get and change nothing else.
 //
 // An input is read from its front: the cluster's options, then messages (Send). Most fields are corrected, so that the
 // code that uses them is reached; a bit of each message selects which.
@@ -11,6 +12,8 @@
 #include <vector>
 
 #include "cell/base/crc64.h"
+#include "cell/cluster/grants.h"
+#include "cell/layout/wire.h"
 #include "spdlog/spdlog.h"
 #include "tests/sim_cluster.h"
 
@@ -181,12 +184,83 @@ class Connected : public Completion {
   }
 };
 
+// The grants of the client: some are for the keys with kPrefix, some for the table "slots". Pure.
+class FuzzGrants {
+ public:
+  static constexpr std::string_view kPrefix = "k1";
+  enum class Expects { kAnything, kRefusal, kKeysOfPrefix };
+
+  // `how`: bit 0 enforces grants, the others choose them.
+  explicit FuzzGrants(uint8_t how) : enforced_(how & 1), prefix_(how & 2), slots_(how & 4) {}
+
+  Grants Make() const {
+    Grants grants;
+    const Rights rights = *Rights::Parse("read,scan,write");
+    if (prefix_ && !grants.Give("fuzz", {GrantScope::Kind::kPrefix, std::string(kPrefix)}, rights).ok()) std::abort();
+    if (slots_ && !grants.Give("fuzz", {GrantScope::Kind::kTable, "slots"}, rights).ok()) std::abort();
+    grants.Enforce(enforced_);
+    return grants;
+  }
+
+  // Says what the answer to a client's request has to be.
+  Expects Of(std::string_view message) const {
+    const absl::StatusOr<MessageHeader> header = ParseHeader(AsBytes(message));
+    if (!enforced_ || !header.ok()) return Expects::kAnything;
+    switch (header->kind) {
+      case MessageKind::kScan: {
+        const absl::StatusOr<Parsed<ScanRequest>> scan = ParseScanRequest(AsBytes(message));
+        return scan.ok() && MayKey(scan->key) ? Expects::kKeysOfPrefix : Expects::kRefusal;
+      }
+      case MessageKind::kCount:
+      case MessageKind::kDeleteRange: {
+        const absl::StatusOr<Parsed<RangeRequest>> range = ParseRangeRequest(AsBytes(message));
+        return range.ok() && MayKey(range->key) ? Expects::kAnything : Expects::kRefusal;
+      }
+      case MessageKind::kPut: {
+        const absl::StatusOr<Parsed<PutRequest>> put = ParsePutRequest(AsBytes(message));
+        return put.ok() && MayPair(put->fixed.root.region(), put->key) ? Expects::kAnything : Expects::kRefusal;
+      }
+      case MessageKind::kSearch:
+      case MessageKind::kGet:
+      case MessageKind::kDelete: {
+        const absl::StatusOr<Parsed<KeyRequest>> key = ParseKeyRequest(AsBytes(message));
+        return key.ok() && MayPair(key->fixed.root.region(), key->key) ? Expects::kAnything : Expects::kRefusal;
+      }
+      default:
+        return Expects::kAnything;
+    }
+  }
+
+ private:
+  bool MayKey(std::string_view key) const { return prefix_ && key.substr(0, kPrefix.size()) == kPrefix; }
+  // Parts of tables that were split off have other numbers than the first ones.
+  bool MayPair(uint32_t region, std::string_view key) const {
+    return (region != kSlots && region != kBuckets && MayKey(key)) || (region != kTree && slots_);
+  }
+
+  bool enforced_, prefix_, slots_;
+};
+
 class Answer : public Completion {
  public:
+  explicit Answer(FuzzGrants::Expects expects) : expects_(expects) {}
   void Done(const absl::Status& status, ConstBytes reply) override {
     if (!status.ok()) return;
-    if (reply.size() < sizeof(ReplyHeader) || Load<ReplyHeader>(reply.data()).bytes != reply.size()) std::abort();
+    if (reply.size() < sizeof(ReplyHeader)) std::abort();
+    const auto header = Load<ReplyHeader>(reply.data());
+    if (header.bytes != reply.size()) std::abort();
+    if (header.code != 0) return;
+    if (expects_ == FuzzGrants::Expects::kRefusal) std::abort();
+    if (expects_ != FuzzGrants::Expects::kKeysOfPrefix) return;
+    std::vector<ScanItem> items;
+    if (!ParseScanReply(reply, &items).ok()) std::abort();
+    for (const ScanItem& item : items) {
+      if (item.key.substr(0, FuzzGrants::kPrefix.size()) != FuzzGrants::kPrefix) std::abort();
+    }
   }
+
+ private:
+  const FuzzGrants::Expects expects_;
 };
 
 TestClusterOptions Options(uint8_t how) {
@@ -218,8 +292,9 @@ class Fuzzed {
         liar_(liar_fabric_.get(), input->Byte()),
         client_(cluster_.network()->NewEndpoint()) {
     if (!liar_fabric_->Listen("liar", &liar_).ok()) std::abort();
-    Fill();
     const uint8_t busy = input->Byte();
+    if (busy & 8) grants_ = FuzzGrants(input->Byte());
+    Fill();
     client_->SetSelf(busy & 8 ? Identity{Role::kClient, "fuzz"}
                               : Identity{Role::kServer, busy & 2 ? "server-1" : "server-2"});
     for (int server = 0; server < 2; ++server) {
@@ -260,13 +335,13 @@ class Fuzzed {
     }
     if (message.size() > kMessageBytesMax) message.resize(kMessageBytesMax);
     const size_t room = kind_at & 0x80 ? kReplyBytesMin : kMessageBytesMax;
-    client_->Call(connections_[to & 1], AsBytes(message), {}, room, INT64_MAX, NewAnswer());
+    client_->Call(connections_[to & 1], AsBytes(message), {}, room, INT64_MAX, NewAnswer(grants_.Of(message)));
     for (int i = kind_at / 16 % 8 * 8; i > 0; --i) Step();
   }
 
  private:
-  Answer* NewAnswer() {
-    answers_.push_back(std::make_unique<Answer>());
+  Answer* NewAnswer(FuzzGrants::Expects expects) {
+    answers_.push_back(std::make_unique<Answer>(expects));
     return answers_.back().get();
   }
   void Step() {
@@ -297,6 +372,7 @@ class Fuzzed {
     if (how_ & 16) table->root = how_ & 32 ? kElsewhere : kRoutes;
     table->tables["slots"] = {0, {{0, kSlots}}};
     table->tables["buckets"] = {512, {{0, kBuckets}}};
+    table->grants = grants_.Make();
     ++table->version;
     cluster_.shared()->state.servers[2].workers[0].address = "liar";
     ++cluster_.shared()->changes;
@@ -329,6 +405,7 @@ class Fuzzed {
 
   Input* const input_;
   const uint8_t how_;
+  FuzzGrants grants_{0};
   Connected connected_;
   std::vector<std::unique_ptr<Answer>> answers_;  // Outlive the client.
   SimCluster cluster_;

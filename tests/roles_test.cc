@@ -1,10 +1,12 @@
-// Which role may send which message (cell/layout/roles.h), on every fabric of this machine: every kind of message,
-// known or not, from a peer of every role. A peer is told PermissionDenied exactly if the table says so, and the worker
-// counts it.
+// Which role may send which message (cell/layout/roles.h), on every fabric: every kind of message, known or not, from a
+// peer of every role. A peer is told PermissionDenied exactly if the table says so, and the worker counts it.
+//
+// Verbs need a device with the address in CELL_TEST_RDMA_HOST, which //tests:verbs_vm_test has.
 #include "cell/layout/roles.h"
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <string>
@@ -13,6 +15,7 @@
 #include "cell/cluster/memory_membership.h"
 #include "cell/io/fabric/shm/shm_fabric.h"
 #include "cell/io/fabric/tcp/tcp_fabric.h"
+#include "cell/io/fabric/verbs/verbs_fabric.h"
 #include "cell/io/fabric/waiter.h"
 #include "cell/io/net/test_credentials.h"
 #include "cell/io/sim/sim_fabric.h"
@@ -33,17 +36,19 @@ struct Fabrics {
 
 class RolesTest : public ::testing::TestWithParam<std::function<Fabrics()>> {
  protected:
-  RolesTest() : fabrics_(GetParam()()) {
+  void SetUp() override {
+    fabrics_ = GetParam()();
+    if (fabrics_.make == nullptr) GTEST_SKIP() << "no RDMA device; //tests:verbs_vm_test has one";
     ClusterState state;
     state.shape = {512, 32 << 10, 64 << 10};
     Worker::Options options;
     options.self = {"server-0", 0};
-    auto fabric = fabrics_.make();
-    server_ = fabric.get();
     worker_ = std::make_unique<Worker>(
-        std::move(fabric), std::make_unique<MemoryMembership>(std::make_shared<MemoryCluster>(state)), options);
+        fabrics_.make(), std::make_unique<MemoryMembership>(std::make_shared<MemoryCluster>(state)), options);
   }
-  ~RolesTest() override { (void)worker_->Stop(); }
+  void TearDown() override {
+    if (worker_ != nullptr) (void)worker_->Stop();
+  }
 
   void RunUntilDone(Fabric* client, const Waiter& waiter) {
     for (int i = 0; i < 10'000'000 && !waiter.done(); ++i) {
@@ -64,8 +69,7 @@ class RolesTest : public ::testing::TestWithParam<std::function<Fabrics()>> {
     return static_cast<absl::StatusCode>(Load<ReplyHeader>(AsBytes(answer.reply()).data()).code);
   }
 
-  const Fabrics fabrics_;
-  Fabric* server_;
+  Fabrics fabrics_;
   std::unique_ptr<Worker> worker_;
 };
 
@@ -120,7 +124,15 @@ Fabrics OverTcpWithASecret() {
   return fabrics;
 }
 
+Fabrics OverVerbs() {
+  const char* const host = std::getenv("CELL_TEST_RDMA_HOST");
+  if (host == nullptr) return {"verbs", "", nullptr};
+  return {"verbs", fmt::format("{}:7300", host),
+          []() -> std::unique_ptr<Fabric> { return std::make_unique<VerbsFabric>(); }};
+}
+
 INSTANTIATE_TEST_SUITE_P(Fabrics, RolesTest, ::testing::Values(OverSim, OverShm, OverTcp, OverTcpWithASecret));
+INSTANTIATE_TEST_SUITE_P(Verbs, RolesTest, ::testing::Values(OverVerbs));
 
 }  // namespace
 }  // namespace cell

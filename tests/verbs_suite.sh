@@ -3,12 +3,14 @@
 #
 #   ./bazelw run --config=opt //tests:verbs_suite -- HOST        HOST: the device's address (cell_server --list-devices)
 #
-# Runs the fabric's conformance suite; a cluster of two servers with a load, every path, a meganode split, and a server
-# killed under load; then reads of 1 KB with cell_bench, ib_read_lat and ib_read_bw. //tests:verbs_vm_test runs it in a
-# virtual machine with a soft-RoCE device. Needs cell_server, cellctl, cell_bench, verbs_fabric_test and perftest on
-# PATH; with Bazel the first four are. The exit status is 0 if everything succeeded.
+# Runs the fabric's conformance suite and that of roles; a cluster of two servers with a load, every path, a meganode
+# split, and a server killed under load; then reads of 1 KB with cell_bench, ib_read_lat and ib_read_bw.
+# //tests:verbs_vm_test runs it in a virtual machine with a soft-RoCE device. Needs cell_server, cellctl, cell_bench,
+# verbs_fabric_test, roles_test and perftest on PATH; with Bazel all but perftest are. The exit status is 0 if
+# everything succeeded.
 set -eu
-for program in tools/cell_bench cell/cmd/cell_server cell/io/fabric/verbs/verbs_fabric_test; do  # Bazel's runfiles.
+# Bazel's runfiles.
+for program in tools/cell_bench cell/cmd/cell_server cell/io/fabric/verbs/verbs_fabric_test tests/roles_test; do
   if [ -x "$program" ]; then PATH=$PWD/$(dirname "$program"):$PATH; fi
 done
 [ $# -eq 1 ] || { sed -n '2,/^set /p' "$0" | sed 's/^# \{0,1\}//; /^set /d'; exit 2; }
@@ -33,6 +35,11 @@ say "conformance"
 verbs_fabric_test --gtest_color=no --gtest_brief=1 >"$directory/conformance" 2>&1 || { cat "$directory/conformance"; fail "conformance"; }
 tail -2 "$directory/conformance"
 if grep -q SKIPPED "$directory/conformance"; then fail "some of it was skipped"; fi
+
+say "roles"
+roles_test --gtest_color=no --gtest_brief=1 --gtest_filter='Verbs/*' >"$directory/roles" 2>&1 || { cat "$directory/roles"; fail "roles"; }
+tail -2 "$directory/roles"
+if grep -q SKIPPED "$directory/roles"; then fail "roles were not tested"; fi
 
 say "a cluster of two servers"
 cat >"$directory/cluster.json" <<JSON

@@ -448,6 +448,8 @@ def measure_floods(base, options):
                                           durability="none" if name == "usual" else "sync", **common))
             pairs = {"usual": servers[:2], "durable": servers[2:]}
             for what, kind, connections, outstanding, which in FLOODS:
+                if options.flood and kind not in options.flood:
+                    continue
                 note(f"floods: {fabric}, {what}")
                 server, other = pairs[which]
                 measure_flood(fabric, what, server, other, options, kind=kind, connections=min(connections, options.connections), outstanding=outstanding)
@@ -539,6 +541,8 @@ MEASURES = {"tls": measure_tls, "handshakes": measure_handshakes, "connections":
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=MEASURES, action="append", help="measure only this; may be given several times")
+    parser.add_argument("--flood", choices=sorted({kind for _, kind, *_ in FLOODS}), action="append",
+                        help="of the floods, measure only this kind; may be given several times")
     parser.add_argument("--keys", type=int, default=KEYS, help="keys in the tree (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=2, help="duration of each run (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=5, help="runs of each kind, in turns; the median counts (default: %(default)s)")

@@ -94,6 +94,10 @@ void ShmFabric::EndSleep() {
   }
 }
 
+int64_t ShmFabric::NextDeadlineNs() const {
+  return std::min(PollingFabric::NextDeadlineNs(), listen_again_ns_ != 0 ? listen_again_ns_ : INT64_MAX);
+}
+
 void ShmFabric::AfterWait() {
   PollSockets();
   Expire();

@@ -40,12 +40,16 @@ struct ShmFabricOptions {
   std::optional<gid_t> group = {};  // Whose members may connect, too. The socket's mode is 0660 then, else 0600.
   size_t peers_max = 4096;
   int64_t handshake_ns = 5'000'000'000;  // A peer that has not greeted by then is disconnected.
+  // How long the server accepts no more connections after it accepted some, at most kAcceptsAtOnce. That time is for
+  // requests.
+  int64_t accept_rest_ns = 1'000'000;
 };
 
 class ShmFabric : public PollingFabric {
  public:
   // A handshake with another version is refused.
   static constexpr uint32_t kVersion = 4;
+  static constexpr int kAcceptsAtOnce = 4;
   static constexpr size_t kRequestRingBytes = size_t{256} << 10;
   static constexpr size_t kReplyRingBytes = size_t{1} << 20;
 
@@ -76,6 +80,7 @@ class ShmFabric : public PollingFabric {
   int wait_fd() const override { return epoll_.get(); }
   void EndSleep() override;
   void AfterWait() override;
+  int64_t NextDeadlineNs() const override;
 
  private:
   struct Peer;
@@ -88,11 +93,12 @@ class ShmFabric : public PollingFabric {
 
   // Server.
   void AcceptPeers();
+  bool AcceptPeer();
   void Welcome(ConnectionId peer);
   void TakePackets(ConnectionId peer);
   bool HandOverRegion(ConnectionId peer, const AskRegion& ask);
   void DropPeer(ConnectionId peer);
-  void RestListener(int error);
+  void RestListener(int64_t for_ns);
   void DropSilentPeers();
   bool DropOldestSilent();
   size_t ServeCalls();

@@ -19,8 +19,6 @@ namespace {
 
 constexpr size_t kRequestArenaBytes = size_t{1} << 20;
 constexpr int64_t kListenerRestNs = 100'000'000;
-// The worker accepts at most this many connections in a turn. Requests wait meanwhile, some ten microseconds for each.
-constexpr int kAcceptsAtOnce = 2;
 
 }  // namespace
 
@@ -49,50 +47,58 @@ size_t ShmFabric::peers() const {
 
 void ShmFabric::AcceptPeers() {
   for (int left = kAcceptsAtOnce; left > 0; --left) {
-    Fd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (!fd.valid()) {
-      if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
-      const int error = errno;
-      if (IsOutOfDescriptors(error) && DropOldestSilent()) continue;
-      return RestListener(error);
-    }
-    if (greeting_ >= GreetingMax()) DropOldestSilent();
-    while (!LeavesEnough(fd) && DropOldestSilent()) LowestNumber(&fd);
-    const bool enough = LeavesEnough(fd);
-    PeerSocket socket(std::move(fd), closer_);
-    if (!enough) {
-      warnings_.Warn(
-          NowNs(),
-          "refusing connections: the remaining file descriptors of {} are reserved for regions and logs (ulimit -n)",
-          DescriptorLimit());
-      continue;
-    }
-    auto slot = std::find(peers_.begin(), peers_.end(), nullptr);
-    if (slot == peers_.end() && peers_.size() < options_.peers_max) slot = peers_.insert(peers_.end(), nullptr);
-    if (slot == peers_.end() && DropOldestSilent()) slot = std::find(peers_.begin(), peers_.end(), nullptr);
-    if (slot == peers_.end()) {
-      warnings_.Warn(NowNs(), "refused a connection: {} peers are already connected", peers_.size());
-      continue;
-    }
-    *slot = std::make_unique<Peer>();
-    (*slot)->socket = std::move(socket);
-    (*slot)->accepted_ns = NowNs();
-    ++greeting_;
-    const auto id = static_cast<ConnectionId>(slot - peers_.begin());
-    if (!Watch((*slot)->socket.get(), kPeerTag | id)) {
-      DropPeer(id);
-    } else {
-      Welcome(id);  // A peer that has greeted already must not count as silent, however many connections come after it.
-    }
+    if (!AcceptPeer()) return;
+    RestListener(options_.accept_rest_ns);
   }
 }
 
-// Pauses the listener when there are no descriptors. New connections stay in its queue, which would wake us again at
-// once.
-void ShmFabric::RestListener(int error) {
-  warnings_.Warn(NowNs(), "cannot accept connections at the moment: {}", std::strerror(error));
+// Returns false if no connection waits, or none can be accepted.
+bool ShmFabric::AcceptPeer() {
+  Fd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!fd.valid()) {
+    if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return false;
+    const int error = errno;
+    if (IsOutOfDescriptors(error) && DropOldestSilent()) return true;
+    warnings_.Warn(NowNs(), "cannot accept connections at the moment: {}", std::strerror(error));
+    RestListener(kListenerRestNs);
+    return false;
+  }
+  if (greeting_ >= GreetingMax()) DropOldestSilent();
+  while (!LeavesEnough(fd) && DropOldestSilent()) LowestNumber(&fd);
+  const bool enough = LeavesEnough(fd);
+  PeerSocket socket(std::move(fd), closer_);
+  if (!enough) {
+    warnings_.Warn(
+        NowNs(),
+        "refusing connections: the remaining file descriptors of {} are reserved for regions and logs (ulimit -n)",
+        DescriptorLimit());
+    return true;
+  }
+  auto slot = std::find(peers_.begin(), peers_.end(), nullptr);
+  if (slot == peers_.end() && peers_.size() < options_.peers_max) slot = peers_.insert(peers_.end(), nullptr);
+  if (slot == peers_.end() && DropOldestSilent()) slot = std::find(peers_.begin(), peers_.end(), nullptr);
+  if (slot == peers_.end()) {
+    warnings_.Warn(NowNs(), "refused a connection: {} peers are already connected", peers_.size());
+    return true;
+  }
+  *slot = std::make_unique<Peer>();
+  (*slot)->socket = std::move(socket);
+  (*slot)->accepted_ns = NowNs();
+  ++greeting_;
+  const auto id = static_cast<ConnectionId>(slot - peers_.begin());
+  if (!Watch((*slot)->socket.get(), kPeerTag | id)) {
+    DropPeer(id);
+  } else {
+    Welcome(id);  // A peer that has greeted already must not count as silent, however many connections come after it.
+  }
+  return true;
+}
+
+// Accepts nothing for a while. New connections stay in the listener's queue, which would wake us again at once if it
+// were still watched.
+void ShmFabric::RestListener(int64_t for_ns) {
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, listener_.get(), nullptr);
-  listen_again_ns_ = NowNs() + kListenerRestNs;
+  listen_again_ns_ = NowNs() + for_ns;
 }
 
 void ShmFabric::DropSilentPeers() {

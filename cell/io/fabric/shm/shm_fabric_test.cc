@@ -67,6 +67,30 @@ TEST(ShmFabric, TheSocketIsThisUsersAlone) {
   }
 }
 
+// However many connect, the worker has time for requests between the connections that it accepts.
+TEST(ShmFabric, RequestsAreServedBetweenAcceptedConnections) {
+  const std::string path = TempPath("rest");
+  constexpr int64_t kHourNs = 3'600'000'000'000;
+  ShmFabric server(ShmFabricOptions{.huge_pages = false, .accept_rest_ns = kHourNs});
+  EchoService service(&server);
+  ASSERT_TRUE(server.Listen(path, &service).ok());
+  ShmFabric client(ShmFabricOptions{.huge_pages = false});
+  constexpr int kConnections = 2 * ShmFabric::kAcceptsAtOnce;
+  Waiter connected[kConnections], answer;
+  ConnectionId connections[kConnections];
+  for (int i = 0; i < kConnections; ++i) connections[i] = client.Connect(path, INT64_MAX, &connected[i]);
+  const auto poll = [&] {
+    server.Poll();
+    client.Poll();
+  };
+  while (!connected[0].done()) poll();
+  client.Call(connections[0], AsBytes("hello"), {}, kReplyBytesMin, INT64_MAX, &answer);
+  for (int i = 0; i < 10'000 || !answer.done(); ++i) poll();
+  EXPECT_EQ(answer.reply(), "HELLO");
+  for (int i = 0; i < kConnections; ++i) EXPECT_EQ(connected[i].done(), i < ShmFabric::kAcceptsAtOnce) << i;
+  EXPECT_LE(server.NextDeadlineNs(), server.NowNs() + kHourNs);  // It does not sleep for longer.
+}
+
 TEST(ShmMemory, WhoGetsTheDescriptorCanOnlyRead) {
   const auto shm = ShmMemory::Create("test", 8192, ShmMemory::Sharing::kReadOnly, false);
   ASSERT_TRUE(shm.ok());

@@ -287,7 +287,7 @@ TEST(ShmFabric, WithoutPlacesTheOldestSilentOneLeaves) {
 // New clients wait in the queue between silent connections, of which there are more than are kept.
 TEST(ShmFabric, WhoHasGreetedIsNotTakenForSilent) {
   const std::string path = TempPath("crowd");
-  ShmFabric server(ShmFabricOptions{.huge_pages = false, .handshake_ns = kForEverNs});
+  ShmFabric server(ShmFabricOptions{.huge_pages = false, .handshake_ns = kForEverNs, .accept_rest_ns = 0});
   EchoService service(&server);
   ASSERT_TRUE(server.Listen(path, &service).ok());
   const FewDescriptors few(250);
@@ -307,7 +307,7 @@ TEST(ShmFabric, WhoHasGreetedIsNotTakenForSilent) {
 // However many silent peers there are, they leave descriptors for peers of another fabric.
 TEST(ShmFabric, SilentOnesTakeAShareOfTheDescriptors) {
   const std::string path = TempPath("share");
-  ShmFabric server(ShmFabricOptions{.huge_pages = false, .handshake_ns = kForEverNs});
+  ShmFabric server(ShmFabricOptions{.huge_pages = false, .handshake_ns = kForEverNs, .accept_rest_ns = 0});
   EchoService service(&server);
   ASSERT_TRUE(server.Listen(path, &service).ok());
   const FewDescriptors few(250);

@@ -26,7 +26,9 @@ constexpr int kRoundsMax = 4;
 constexpr size_t kIdleBytesMax = size_t{16} << 10;  // Limit of the memory that an idle reader's queues keep.
 constexpr int64_t kSpinNs = 50'000;                 // As long as sleeping and waking takes; see polling_fabric.cc.
 constexpr int64_t kListenerRestNs = 100'000'000;
-constexpr int kAcceptsAtOnce = 64;
+// Between so many events, or accepted connections, the thread gives the core to those who want it (Run).
+constexpr int kEventsAtOnce = 16;
+constexpr int kAcceptsAtOnce = 4;
 
 bool Watch(int epoll, int operation, int fd, uint32_t events, uint64_t tag) {
   epoll_event event{};
@@ -114,17 +116,17 @@ std::vector<TcpListener::Caller> TcpListener::TakeCallers() {
 }
 
 void TcpListener::Run() {
-  epoll_event events[64];
+  epoll_event events[kEventsAtOnce];
   int64_t busy_ns = 0;  // When there was last something to do.
   for (;;) {
-    int count = ::epoll_wait(epoll_.get(), events, 64, 0);
+    int count = ::epoll_wait(epoll_.get(), events, kEventsAtOnce, 0);
     if (count == 0 && readers_ > 0 && clock_->NowNs() - busy_ns < kSpinNs) {
       ::sched_yield();  // The process that we wait for may need this core.
       continue;
     }
     if (count == 0) {
       const int wait_ms = greeting_.size() > 0 || listen_again_ns_ != 0 ? 50 : -1;
-      count = ::epoll_wait(epoll_.get(), events, 64, wait_ms);
+      count = ::epoll_wait(epoll_.get(), events, kEventsAtOnce, wait_ms);
     }
     busy_ns = clock_->NowNs();
     handshakes_left_ = kHandshakesAtOnce;
@@ -139,11 +141,15 @@ void TcpListener::Run() {
     }
     CloseSilentGuests();
     free_.insert(free_.end(), closed_.begin(), closed_.end());
+    // Where there are fewer cores than threads, a flood of strangers would otherwise keep the worker from its core for
+    // as long as the scheduler lets a thread run, which is milliseconds.
+    if (std::exchange(met_strangers_, false)) ::sched_yield();
     closed_.clear();
   }
 }
 
 void TcpListener::Accept() {
+  met_strangers_ = true;
   for (int left = kAcceptsAtOnce; left > 0; --left) {
     sockaddr_storage address{};
     socklen_t bytes = sizeof(address);
@@ -188,6 +194,7 @@ void TcpListener::Accept() {
 void TcpListener::Serve(size_t index, uint32_t events) {
   Guest* guest = guests_[index].get();
   if (guest == nullptr) return;
+  met_strangers_ |= !guest->handshake.done();
   if (guest->phase != Guest::Phase::kGreeting && !guest->refused) {
     Step step = guest->phase == Guest::Phase::kSilent ? Begin(guest) : Step::kGoOn;
     if (step == Step::kGoOn && guest->phase == Guest::Phase::kSecuring) step = Secure(index);

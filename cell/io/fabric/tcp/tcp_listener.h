@@ -126,6 +126,7 @@ class TcpListener {
   UserConnections reading_{options_.readers_max};
   uint64_t accepted_ = 0;
   int handshakes_left_ = 0;      // In this turn.
+  bool met_strangers_ = false;   // In this turn: accepted some, or had to do with some.
   int64_t listen_again_ns_ = 0;  // If not 0, the listener pauses until then.
   LimitedWarnings warnings_;
   std::thread thread_;
