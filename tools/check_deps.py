@@ -28,6 +28,7 @@ SYSTEM = {
     "@system//:spdlog": ("spdlog/",),
     "@system//:ssl": ("openssl/",),
     "@system//:verbs": ("infiniband/", "rdma/"),
+    "@system//:rados": ("rados/",),
     "@system//:zookeeper": ("zookeeper/",),
 }
 # Libraries of the system that a dep on this target brings along. Nearly every file uses them.

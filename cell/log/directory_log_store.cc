@@ -7,14 +7,11 @@
 
 #include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
+#include "cell/log/log_parts.h"
 #include "fmt/format.h"
 
 namespace cell {
 namespace {
-
-std::string NameOf(uint64_t sequence, uint32_t epoch, const char* kind) {
-  return fmt::format("{:016x}.{:08x}.{}", sequence, epoch, kind);
-}
 
 std::string FenceName(uint32_t epoch) { return fmt::format("{:08x}.fence", epoch); }
 
@@ -24,31 +21,9 @@ std::optional<uint32_t> FenceOf(const std::string& name) {
   return epoch;
 }
 
-struct Named {
-  uint64_t sequence;
-  uint32_t epoch;
-};
-// Returns what the name of a file of this kind says.
-std::optional<Named> ParseName(const std::string& name, const char* kind) {
-  Named named{};
-  if (std::sscanf(name.c_str(), "%" SCNx64 ".%" SCNx32, &named.sequence, &named.epoch) != 2) return std::nullopt;
-  if (name != NameOf(named.sequence, named.epoch, kind)) return std::nullopt;
-  return named;
-}
-
-std::optional<LogPart> PartOf(const std::string& name) {
-  if (const std::optional<Named> segment = ParseName(name, "log")) {
-    return LogPart{LogPart::Kind::kSegment, segment->sequence, segment->epoch, name};
-  }
-  if (const std::optional<Named> checkpoint = ParseName(name, "checkpoint")) {
-    return LogPart{LogPart::Kind::kCheckpoint, checkpoint->sequence, checkpoint->epoch, name};
-  }
-  return std::nullopt;
-}
-
 // Returns the sequence in the name of a file that NoteEnd made.
 std::optional<uint64_t> EndOf(const std::string& name) {
-  const std::optional<Named> end = ParseName(name, "end");
+  const std::optional<PartName> end = ParsePartName(name, "end");
   return end.has_value() ? std::optional(end->sequence) : std::nullopt;
 }
 
@@ -56,7 +31,7 @@ std::optional<uint64_t> EndOf(const std::string& name) {
 uint32_t EpochOf(const std::string& name) {
   if (const std::optional<uint32_t> fence = FenceOf(name)) return *fence;
   for (const char* const kind : {"log", "checkpoint", "unfinished", "end"}) {
-    if (const std::optional<Named> named = ParseName(name, kind)) return named->epoch;
+    if (const std::optional<PartName> named = ParsePartName(name, kind)) return named->epoch;
   }
   return 0;
 }
@@ -123,12 +98,12 @@ absl::StatusOr<std::unique_ptr<LogWriter>> DirectoryLogStore::Open(uint32_t regi
   RETURN_IF_ERROR(Fence(region, epoch));
   ASSIGN_OR_RETURN(std::unique_ptr<Directory> directory, files_->Open(PathOf(region)));
   RETURN_IF_ERROR(CheckFence(directory.get(), region, epoch));
-  const std::string path = PathOf(region) + "/" + NameOf(sequence, epoch, "log");
+  const std::string path = PathOf(region) + "/" + ToText({sequence, epoch}, "log");
   std::unique_ptr<File> file;
   if (first.empty()) {
     ASSIGN_OR_RETURN(file, files_->CreateLog(path));
   } else {
-    const std::string begun = PathOf(region) + "/" + NameOf(sequence, epoch, "unfinished");
+    const std::string begun = PathOf(region) + "/" + ToText({sequence, epoch}, "unfinished");
     ASSIGN_OR_RETURN(file, Begin(begun));
     absl::Status status = file->Append(first);
     if (status.ok()) status = file->Sync();
@@ -149,7 +124,7 @@ absl::StatusOr<std::unique_ptr<LogWriter>> DirectoryLogStore::Open(uint32_t regi
 absl::Status DirectoryLogStore::RemoveUnfinished(uint32_t region, uint32_t epoch, uint64_t sequence) {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, files_->List(PathOf(region)));
   for (const std::string& name : names) {
-    const std::optional<Named> its = ParseName(name, "unfinished");
+    const std::optional<PartName> its = ParsePartName(name, "unfinished");
     if (!its.has_value() || std::pair(its->epoch, its->sequence) >= std::pair(epoch, sequence)) continue;
     absl::Status removed = files_->Remove(PathOf(region) + "/" + name);
     if (!removed.ok() && !absl::IsNotFound(removed)) return removed;  // Not there: it has just got its name.
@@ -166,24 +141,24 @@ absl::StatusOr<std::unique_ptr<File>> DirectoryLogStore::Begin(const std::string
 
 absl::StatusOr<std::unique_ptr<LogWriter>> DirectoryLogStore::BeginCheckpoint(uint32_t region, uint32_t epoch,
                                                                               uint64_t sequence) {
-  ASSIGN_OR_RETURN(std::unique_ptr<File> file, Begin(PathOf(region) + "/" + NameOf(sequence, epoch, "unfinished")));
+  ASSIGN_OR_RETURN(std::unique_ptr<File> file, Begin(PathOf(region) + "/" + ToText({sequence, epoch}, "unfinished")));
   ASSIGN_OR_RETURN(std::unique_ptr<Directory> directory, files_->Open(PathOf(region)));
   return std::make_unique<Writer>(std::move(directory), region, epoch, std::move(file));
 }
 
 absl::Status DirectoryLogStore::CommitCheckpoint(uint32_t region, uint32_t epoch, uint64_t sequence) {
   const std::string path = PathOf(region);
-  RETURN_IF_ERROR(files_->Rename(path + "/" + NameOf(sequence, epoch, "unfinished"),
-                                 path + "/" + NameOf(sequence, epoch, "checkpoint")));
+  RETURN_IF_ERROR(files_->Rename(path + "/" + ToText({sequence, epoch}, "unfinished"),
+                                 path + "/" + ToText({sequence, epoch}, "checkpoint")));
   return files_->SyncDirectory(path);
 }
 
 absl::Status DirectoryLogStore::DiscardCheckpoint(uint32_t region, uint32_t epoch, uint64_t sequence) {
-  return files_->Remove(PathOf(region) + "/" + NameOf(sequence, epoch, "unfinished"));
+  return files_->Remove(PathOf(region) + "/" + ToText({sequence, epoch}, "unfinished"));
 }
 
 absl::Status DirectoryLogStore::NoteEnd(uint32_t region, uint32_t epoch, uint64_t sequence) {
-  absl::Status made = files_->Create(PathOf(region) + "/" + NameOf(sequence, epoch, "end")).status();
+  absl::Status made = files_->Create(PathOf(region) + "/" + ToText({sequence, epoch}, "end")).status();
   if (!made.ok() && made.code() != absl::StatusCode::kAlreadyExists) return made;
   return files_->SyncDirectory(PathOf(region));
 }
@@ -192,7 +167,7 @@ absl::StatusOr<uint64_t> DirectoryLogStore::NotedEnd(uint32_t region, uint64_t f
   ASSIGN_OR_RETURN(const std::vector<std::string> names, files_->List(PathOf(region)));
   uint64_t noted = 0;
   for (const std::string& name : names) {
-    const std::optional<Named> end = ParseName(name, "end");
+    const std::optional<PartName> end = ParsePartName(name, "end");
     if (end.has_value() && end->epoch >= first_epoch) noted = std::max(noted, end->sequence);
   }
   return noted;
@@ -202,12 +177,10 @@ absl::StatusOr<std::vector<LogPart>> DirectoryLogStore::List(uint32_t region) {
   ASSIGN_OR_RETURN(const std::vector<std::string> names, files_->List(PathOf(region)));
   std::vector<LogPart> parts;
   for (const std::string& name : names) {
-    if (const std::optional<LogPart> part = PartOf(name)) parts.push_back(*part);
+    if (const std::optional<LogPart> part = ParsePart(name)) parts.push_back(*part);
   }
   if (parts.empty()) return absl::NotFoundError(fmt::format("there is no log in {}", PathOf(region)));
-  std::sort(parts.begin(), parts.end(), [](const LogPart& a, const LogPart& b) {
-    return std::pair(a.epoch, a.sequence) < std::pair(b.epoch, b.sequence);
-  });
+  SortParts(&parts);
   for (LogPart& part : parts) part.name = PathOf(region) + "/" + part.name;
   return parts;
 }
@@ -220,17 +193,7 @@ absl::StatusOr<uint64_t> DirectoryLogStore::Size(uint32_t, const LogPart& part) 
 
 absl::Status DirectoryLogStore::Trim(uint32_t region, uint32_t epoch, uint64_t sequence) {
   ASSIGN_OR_RETURN(const std::vector<LogPart> parts, List(region));
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const LogPart& part = parts[i];
-    bool needed = part.sequence >= sequence;
-    if (!needed && part.kind == LogPart::Kind::kSegment) {
-      // All its records come before `sequence` if another segment begins there or earlier.
-      needed = std::none_of(parts.begin() + static_cast<ptrdiff_t>(i) + 1, parts.end(), [&](const LogPart& next) {
-        return next.kind == LogPart::Kind::kSegment && next.sequence <= sequence;
-      });
-    }
-    if (!needed) RETURN_IF_ERROR(files_->Remove(part.name));
-  }
+  for (const LogPart& part : PartsNotNeeded(parts, sequence)) RETURN_IF_ERROR(files_->Remove(part.name));
   ASSIGN_OR_RETURN(const std::vector<std::string> names, files_->List(PathOf(region)));
   for (const std::string& name : names) {
     const std::optional<uint32_t> fence = FenceOf(name);
