@@ -17,15 +17,20 @@ def start_zookeeper(directory, port, members=None, my_id=1, host="127.0.0.1", pr
     members: those of an ensemble, by id, as (peer port, election port). prefix: precedes its command, to run it
     elsewhere.
     """
-    if not Path(ZOOKEEPER).exists():
-        raise ClusterError("ZooKeeper is not installed: apt-get install zookeeper")
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     lines = [f"tickTime=500", "initLimit=10", "syncLimit=5", f"dataDir={directory}", f"clientPort={port}",
              f"clientPortAddress={host}", "admin.enableServer=false", "4lw.commands.whitelist=ruok"]
     for member, (peer, election) in (members or {}).items():
         lines.append(f"server.{member}=127.0.0.1:{peer}:{election}")
+    return run_zookeeper(directory, lines, my_id, prefix)
+
+
+def run_zookeeper(directory, settings, my_id=1, prefix=()):
+    """Starts a ZooKeeper server of Debian's with these lines as its zoo.cfg."""
+    if not Path(ZOOKEEPER).exists():
+        raise ClusterError("ZooKeeper is not installed: apt-get install zookeeper")
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     (directory / "myid").write_text(f"{my_id}\n")
-    (directory / "zoo.cfg").write_text("\n".join(lines) + "\n")
+    (directory / "zoo.cfg").write_text("\n".join(settings) + "\n")
     # Without JMXDISABLE Java listens at another port, on all addresses.
     with open(directory / "zookeeper.log", "ab") as log:
         return subprocess.Popen([*prefix, ZOOKEEPER, "start-foreground", str(directory / "zoo.cfg")],

@@ -17,8 +17,12 @@ class ZnodeClient:
         host, port = address.split(":")
         self._socket = socket.create_connection((host, int(port)), timeout=30)
         self._number = 0
-        self._send(struct.pack(">iqiq", 0, 0, 3_600_000, 0) + _buffer(bytes(16)) + b"\0")
-        self._receive()
+        try:
+            self._send(struct.pack(">iqiq", 0, 0, 3_600_000, 0) + _buffer(bytes(16)) + b"\0")
+            self._receive()
+        except (ZnodeError, OSError):
+            self._socket.close()
+            raise
 
     def authenticate(self, digest):
         """Says that we have these credentials, USER:PASSWORD. ZooKeeper takes any; they count when an ACL names them."""
