@@ -42,6 +42,8 @@ class RecordingRelay:
             except OSError:
                 _end(client)
                 continue
+            for one in (client, server):
+                one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._lock:
                 self.connections += 1
                 self._sockets += [client, server]
