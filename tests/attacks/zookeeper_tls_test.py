@@ -6,6 +6,7 @@ passes: what must not be seen on the wire is looked for at the other one, too, w
 """
 
 import base64
+import contextlib
 import json
 import os
 import re
@@ -44,9 +45,9 @@ def block_of_the_page(mark):
     return found
 
 
-def replaced(text, **by):
-    """Replaces texts of the page, all of which must be there. Arguments: any name = (old, new)."""
-    for old, new in by.values():
+def replaced(text, *pairs):
+    """Replaces texts of the page, all of which must be there, in this order. Arguments: (old, new)."""
+    for old, new in pairs:
         assert old in text, f"{old} is not in {text}"
         text = text.replace(old, str(new))
     return text
@@ -64,6 +65,16 @@ def addresses_of(pids):
     """Returns the addresses of all TCP and UDP sockets at which these processes listen."""
     shown = subprocess.run(["ss", "-Hlntup"], stdout=subprocess.PIPE, text=True, check=True).stdout
     return {line.split()[4] for line in shown.splitlines() if {int(pid) for pid in re.findall(r"pid=(\d+)", line)} & pids}
+
+
+def group_of(leader):
+    """Returns the ids of the processes of a process group."""
+    found = set()
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # It has ended.
+            if os.getpgid(int(path.name)) == leader:
+                found.add(int(path.name))
+    return found
 
 
 def passes(port):
@@ -161,21 +172,21 @@ class ZooKeeperByTls(unittest.TestCase):
         temporary = tempfile.TemporaryDirectory(prefix="cell-tls-")
         self.addCleanup(temporary.cleanup)
         self.directory = Path(temporary.name)
-        self.servers, self.directories = {}, {}
+        self.servers = {}
         self.certificates = self.certify("certificates")
 
         self.zookeeper_port, tls_port = free_ports.free_ports(2)
-        settings = replaced(block_of_the_page("dataDir="), data=("/var/lib/zookeeper", self.directory / "zookeeper"),
-                            port=("clientPort=2181", f"clientPort={self.zookeeper_port}"))
+        settings = replaced(block_of_the_page("dataDir="), ("/var/lib/zookeeper", self.directory / "zookeeper"),
+                            ("clientPort=2181", f"clientPort={self.zookeeper_port}"))
         self.zookeeper = zookeeper_server.run_zookeeper(self.directory / "zookeeper", [settings])
         self.addCleanup(self.end_zookeeper)
         self.wait_until("ZooKeeper", lambda: passes(self.zookeeper_port))
 
         self.plain = self.relay(self.zookeeper_port)
         self.gate = self.tunnel("zookeeper", replaced(
-            block_of_the_page("stunnel/zookeeper.conf on ZooKeeper's machine"), files=("/etc/cell", self.certificates),
-            accept=("accept = 10.0.0.9:2281", f"accept = 127.0.0.1:{tls_port}"),
-            connect=("connect = 127.0.0.1:2181", f"connect = 127.0.0.1:{self.plain.port}")), tls_port)
+            block_of_the_page("stunnel/zookeeper.conf on ZooKeeper's machine"), ("/etc/cell", self.certificates),
+            ("accept = 10.0.0.9:2281", f"accept = 127.0.0.1:{tls_port}"),
+            ("connect = 127.0.0.1:2181", f"connect = 127.0.0.1:{self.plain.port}")), tls_port)
         self.wire = self.relay(tls_port)
 
     def tearDown(self):
@@ -190,18 +201,18 @@ class ZooKeeperByTls(unittest.TestCase):
         self.addCleanup(relay.close)
         return relay
 
-    def certify(self, name, *more):
-        """Makes an authority and certificates in a new directory, by the commands of the page and more of them."""
+    def certify(self, name):
+        """Makes an authority, certificates and passwords in a new directory, by the commands of the page."""
         directory = self.directory / name
-        directory.mkdir(exist_ok=True)
-        self.run_commands(directory, block_of_the_page("certify()") + "certify server-1 URI:cell://server/server-1\n" + "\n".join(more))
+        directory.mkdir()
+        self.run_commands(directory, block_of_the_page("certify()") + "certify server-1 URI:cell://server/server-1\n")
         return directory
 
     def certify_again(self, name, names, days=90):
         """Replaces a certificate of the authority that is there."""
         block = block_of_the_page("certify()")
         function = block[block.index("certify()"):block.index("\n}\n") + 3]
-        self.run_commands(self.certificates, replaced(function, days=("-days 90", f"-days {days}")) + f"umask 077\ncertify {name} {names}\n")
+        self.run_commands(self.certificates, replaced(function, ("-days 90", f"-days {days}")) + f"umask 077\ncertify {name} {names}\n")
 
     def run_commands(self, directory, commands):
         path = Path(cluster.binary("tools/cellctl")).parent
@@ -218,20 +229,20 @@ class ZooKeeperByTls(unittest.TestCase):
         """Starts the tunnel of a member, with the configuration of the page."""
         [port] = free_ports.free_ports(1)
         return self.tunnel(name, replaced(
-            block_of_the_page("client = yes"), name=("/etc/cell/server-0", f"/etc/cell/{certificate or name}"), files=("/etc/cell", self.certificates),
-            accept=("accept = 127.0.0.1:281\n", f"accept = 127.0.0.1:{port}\n"),
-            connect=("connect = zookeeper.example:2281", f"connect = 127.0.0.1:{to_port or self.wire.port}")), port)
+            block_of_the_page("client = yes"), ("/etc/cell/server-0", f"/etc/cell/{certificate or name}"), ("/etc/cell", self.certificates),
+            ("accept = 127.0.0.1:281\n", f"accept = 127.0.0.1:{port}\n"),
+            ("connect = zookeeper.example:2281", f"connect = 127.0.0.1:{to_port or self.wire.port}")), port)
 
     def command_of_the_page(self, program, path, tunnel):
         command = block_of_the_page(f"{program} --cluster zk:").replace("\\\n", " ")
-        words = shlex.split(replaced(command, cluster=("zk://127.0.0.1:281/", f"zk://127.0.0.1:{tunnel.port}/"),
-                                     files=("/etc/cell", self.certificates)))
+        words = shlex.split(replaced(command, ("zk://127.0.0.1:281/", f"zk://127.0.0.1:{tunnel.port}/"),
+                                     ("/etc/cell", self.certificates)))
         return [cluster.binary(path), *words[1:]]
 
     def server(self, name, tunnel):
         words = self.command_of_the_page("cell_server", "cell/cmd/cell_server", tunnel)
-        text = replaced("\n".join(words), name=("server-0", name), run=("/run/cell", self.directory / name), listen=("10.0.0.1:7000", "127.0.0.1"),
-                        logs=("/mnt/cell-logs", self.directory / "logs"))
+        text = replaced("\n".join(words), ("server-0", name), ("/run/cell", self.directory / name), ("10.0.0.1:7000", "127.0.0.1"),
+                        ("/mnt/cell-logs", self.directory / "logs"))
         with open(self.directory / f"{name}.out", "ab") as log:
             self.servers[name] = subprocess.Popen([*text.split("\n"), *SMALL], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
@@ -362,8 +373,7 @@ class ZooKeeperByTls(unittest.TestCase):
                     session = tls.session
 
     def test_nothing_else_listens_on_the_network(self):
-        children = subprocess.run(["ps", "-o", "pid=", "-g", str(self.zookeeper.pid)], stdout=subprocess.PIPE, text=True, check=True).stdout
-        found = addresses_of({int(pid) for pid in children.split()})
+        found = addresses_of(group_of(self.zookeeper.pid))
         self.assertEqual(len(found), 1, found)
         self.assertRegex(found.pop(), r"^(\[::ffff:)?127\.0\.0\.1\]?:\d+$")
         self.assertEqual(addresses_of({self.gate.process.pid}), {f"127.0.0.1:{self.gate.port}"})
