@@ -239,11 +239,11 @@ class ZooKeeper(unittest.TestCase):
         self.assertEqual(self.ctl("load", "-", input=lines).returncode, 0)
         deadline = time.monotonic() + 20
         refused = ""
-        while "--log-dir" not in refused and time.monotonic() < deadline:
+        while "--log-store" not in refused and time.monotonic() < deadline:
             regions = [json.loads(line) for line in self.ctl("-o", "json", "regions").stdout.splitlines()]
             refused = self.ctl("move", str(next(r["region"] for r in regions if r["tier"] == 0)), "two").stderr
         self.assertIn("two.0 did not accept region", refused)
-        self.assertIn("all servers must use the same --log-dir", refused)
+        self.assertIn("all servers must use the same --log-store", refused)
         time.sleep(3)  # Balancing is retried several times meanwhile.
         told = (self.directory / "one" / "log.txt").read_text() + (self.directory / "two" / "log.txt").read_text()
         self.assertLessEqual(told.count("was not migrated here from"), 1, told)

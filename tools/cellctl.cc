@@ -126,9 +126,11 @@ void DeclareKey(CLI::App* app, CtlFlags* flags, Command* chosen) {
   add("rotate", "Put a new key before those in FILE. It encrypts from now on; all of them decrypt", KeyRotate);
   CLI::App* retire = add("retire", "Remove all keys but the newest from FILE, if no log needs them", KeyRetire);
   CLI::App* show = add("show", "List the ids of the keys in FILE, without the keys", KeyShow);
-  retire->add_option("--logs", flags->logs, "The servers' --log-dir: refuse if a file there needs one of the keys");
+  retire->add_option("--logs", flags->logs,
+                     "The servers' --log-dir or --log-store: refuse if a file there needs one of the keys");
   retire->add_flag("--yes", flags->yes, "Without --logs: nothing needs them any more");
-  show->add_option("--logs", flags->logs, "The servers' --log-dir: show how many files there need each key, too");
+  show->add_option("--logs", flags->logs,
+                   "The servers' --log-dir or --log-store: show how many files there need each key, too");
   key->footer(
       "Servers get FILE by --log-key, backup and restore by --key. Without its keys nobody can read what they "
       "encrypt:\n"

@@ -11,8 +11,8 @@
 #include "cell/io/file/posix_files.h"
 #include "cell/io/file/private_file.h"
 #include "cell/log/data_keys.h"
-#include "cell/log/directory_log_store.h"
 #include "cell/log/keys_needed.h"
+#include "cell/log/place/log_place.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "tools/cellctl_commands.h"
@@ -37,15 +37,16 @@ absl::Status Rotate(const CtlFlags& flags) {
   return WritePrivateFile(flags.file, DataKeys(std::move(keys)).ToText(), /*replaces=*/true);
 }
 
-// Looks at the logs in the directory that was given.
+// Looks at the logs in the place that was given: a directory, or as cell_server's --log-store.
 absl::StatusOr<KeysNeeded> Needed(const CtlFlags& flags) {
-  PosixFiles files;
-  DirectoryLogStore store(&files, flags.logs);
-  ASSIGN_OR_RETURN(KeysNeeded needed, FindKeysNeeded(&store));
+  LogPlace place = LogPlace::Directory(flags.logs);
+  if (const absl::StatusOr<LogPlace> parsed = LogPlace::Parse(flags.logs); parsed.ok()) place = *parsed;
+  ASSIGN_OR_RETURN(const std::shared_ptr<LogStore> store, ViewLogs(place));
+  ASSIGN_OR_RETURN(KeysNeeded needed, FindKeysNeeded(store.get()));
   if (!needed.by_key.empty() || needed.plain.count > 0) return needed;
   return absl::InvalidArgumentError(
-      fmt::format("there are no logs in {}: --logs takes the servers' --log-dir, which is DIR/log for a cluster that "
-                  "up has made in DIR",
+      fmt::format("there are no logs in {}: --logs takes the servers' --log-dir or --log-store, which is DIR/log for a "
+                  "cluster that up has made in DIR",
                   flags.logs));
 }
 

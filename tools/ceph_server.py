@@ -5,6 +5,7 @@ several (docs/operations/durability.md).
 """
 
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -26,7 +27,6 @@ ms_bind_msgr1 = false
 ms_bind_port_min = {first_port}
 ms_bind_port_max = {last_port}
 run_dir = {directory}
-admin_socket = {directory}/$name.asok
 log_file = {directory}/$name.log
 pid_file =
 crash_dir = {directory}
@@ -40,10 +40,12 @@ mon_data_avail_crit = 1
 mon_data_avail_warn = 1
 auth_allow_insecure_global_id_reclaim = false
 [mon]
+admin_socket = {directory}/$name.asok
 mon_data = {directory}/mon
 mon_election_timeout = 1
 paxos_propose_interval = 0.05
 [osd]
+admin_socket = {directory}/$name.asok
 osd_data = {directory}/osd.$id
 keyring = {directory}/osd.$id/keyring
 osd_objectstore = {store}
@@ -70,22 +72,41 @@ class Ceph:
         directory: new, and short: sockets are in it. port: the monitor's; the OSDs listen at ports from port + 1 to
         port + 40. prefix: precedes each command, to run it elsewhere. Raises ClusterError if anything fails.
         """
-        self.directory, self.port, self.osds, self.pool, self.prefix = Path(directory), port, osds, pool, list(prefix)
-        self.conf = self.directory / "ceph.conf"
-        self.processes = {}
-        missing = [program for program in PROGRAMS if shutil.which(program) is None]
-        if missing:
-            raise ClusterError(f"Ceph is not installed ({', '.join(missing)}): apt-get install ceph-mon ceph-osd")
+        self._set(directory, port, osds, pool, prefix)
         self.directory.mkdir(mode=0o700, parents=True)
         self.conf.write_text(CONFIGURATION.format(fsid=uuid.uuid4(), port=port, first_port=port + 1, last_port=port + 40, osds=osds,
                                                   directory=self.directory, store=store, osd_bytes=osd_bytes))
         try:
             self._make_monitor()
             self._make_osds()
-            self._wait_until_active()
+            self.wait_until_active()
         except BaseException:
             self.stop()
             raise
+
+    @classmethod
+    def again(cls, directory, pool="cell", prefix=()):
+        """Starts a cluster whose daemons have ended, with what it had."""
+        ceph = cls.__new__(cls)
+        text = (Path(directory) / "ceph.conf").read_text()
+        port = int(re.search(r"mon_host = \[v2:127.0.0.1:(\d+)\]", text)[1])
+        ceph._set(directory, port, int(re.search(r"osd_pool_default_size = (\d+)", text)[1]), pool, prefix)
+        try:
+            for name in ("mon.a", *(f"osd.{i}" for i in range(ceph.osds))):
+                ceph.start(name)
+            ceph.wait_until_active()
+        except BaseException:
+            ceph.stop()
+            raise
+        return ceph
+
+    def _set(self, directory, port, osds, pool, prefix):
+        self.directory, self.port, self.osds, self.pool, self.prefix = Path(directory), port, osds, pool, list(prefix)
+        self.conf = self.directory / "ceph.conf"
+        self.processes = {}
+        missing = [program for program in PROGRAMS if shutil.which(program) is None]
+        if missing:
+            raise ClusterError(f"Ceph is not installed ({', '.join(missing)}): apt-get install ceph-mon ceph-osd")
 
     def run(self, *command, check=True, seconds=60, stdin=None):
         """Runs one of Ceph's programs for this cluster, and returns what it printed."""
@@ -154,7 +175,7 @@ class Ceph:
                 raise ClusterError(f"osd.{i} could not be made; see {self.directory}")
             self.start(f"osd.{i}")
 
-    def _wait_until_active(self):
+    def wait_until_active(self):
         """Waits until the pool takes an object."""
         self.run("rados", "-p", self.pool, "put", "up", "-", stdin="up\n")
         self.run("rados", "-p", self.pool, "rm", "up")

@@ -17,6 +17,7 @@ from tools.cluster_directory import (ClusterError, address_of, alone_in, is_empt
                                      write_processes)
 from tools.cluster_settings import CONSTANTS, DEFAULTS, describe, names_of, settings_of
 from tools.free_ports import free_port
+from tools.log_place import CEPH, log_flags, own_pool, start_own_ceph
 from tools.zookeeper_server import start_zookeeper, wait_for_zookeeper
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -115,12 +116,12 @@ def make_secret(directory, settings, flags):
         subprocess.run([binary("tools/cellctl"), "secret", "new", str(directory / SECRET)], check=True, timeout=30)
 
 
-def wipe(directory):
+def wipe(directory, *flags):
     """Deletes a cluster that has ended."""
-    plan = subprocess.run([binary("tools/wipe"), "--dir", str(directory), "--dry-run"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    plan = subprocess.run([binary("tools/wipe"), "--dir", str(directory), "--dry-run", *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           text=True, check=False)
     name = re.match(r"(?:Cluster (.*?)(?: \([0-9a-f-]*\))?:\n)?", plan.stdout)[1] or ""
-    done = subprocess.run([binary("tools/wipe"), "--dir", str(directory), "--confirm", name], stdout=subprocess.DEVNULL,
+    done = subprocess.run([binary("tools/wipe"), "--dir", str(directory), "--confirm", name, *flags], stdout=subprocess.DEVNULL,
                           stderr=subprocess.PIPE, text=True, check=False)
     if plan.returncode != 0 or done.returncode != 0:
         raise ClusterError((plan.stderr or done.stderr).strip())
@@ -171,6 +172,7 @@ def up(directory, only=None, wait_seconds=60, **given):
       server_flags, flags_of: flags of all servers, and by the server's name
       fabric: as cell_server's. host: where tcp and verbs listen (by default 127.0.0.1)
       zookeeper: None: only the directory; "start": with a ZooKeeper of its own; HOST:PORT: one that runs
+      log_store: None: DIR/log; otherwise cell_server's --log-store, or rados:POOL with a Ceph of its own (log_place.py)
     only: the name of the one server to start.
     """
     made_here = private_directory.make(directory)
@@ -199,6 +201,7 @@ def start(directory, settings, new, only, wait_seconds):
                            f"./bazelw run //tools:down -- --dir {directory}")
     names = [only] if only else [name for name in names_of(settings) if name not in alive]
     zookeeper, fabric, host = settings["zookeeper"], settings["fabric"], settings["host"]
+    pool = own_pool(directory, settings["log_store"])
     flags = [*settings["server_flags"], "--fabric", fabric]
     helpers, started, made_in_zookeeper = [], [], None
     before = running(directory)
@@ -219,7 +222,7 @@ def start(directory, settings, new, only, wait_seconds):
             replace_file(directory / "cluster.json", json.dumps(describe(directory, settings), indent=1) + "\n")
             address = str(directory)
         else:
-            if zookeeper == "start" and any(p.get("helper") for p in before):
+            if zookeeper == "start" and any(service_of(p) == "ZooKeeper" for p in before):
                 zookeeper = address_of(directory)[len("zk://"):].rsplit("/", 1)[0]  # It runs.
             elif zookeeper == "start":
                 port = free_port()
@@ -238,6 +241,11 @@ def start(directory, settings, new, only, wait_seconds):
             flags += ["--cluster", address]
             if host or fabric in ("tcp", "verbs"):
                 flags += ["--listen", host or "127.0.0.1"]
+        if pool is not None and not any(service_of(p) == "Ceph" for p in before):
+            print(f"starting Ceph in {directory / CEPH}, which takes some seconds", file=sys.stderr, flush=True)
+            helpers += start_own_ceph(directory, pool).processes.values()
+            write_processes(directory, helpers, before)
+        flags += log_flags(directory, settings["log_store"])
         replace_file(directory / "address", address + "\n")
         for name in names:
             for stale in [directory / f"{name}.control", *directory.glob(f"{name}.*.sock")]:
@@ -259,7 +267,10 @@ def start(directory, settings, new, only, wait_seconds):
         (directory / "processes.json").unlink(missing_ok=True)
         if new:
             replace_file(directory / "address", f"{directory}\n")  # A cluster in ZooKeeper that existed before stays.
-            wipe(directory)
+            try:
+                wipe(directory)
+            except ClusterError:  # The place of its logs cannot be reached, or has another cluster's: there are none of it.
+                wipe(directory, "--keep-logs")
             put_back(directory, kept)
         else:
             take_back(directory, names, listed_before, kept)

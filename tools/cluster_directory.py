@@ -14,6 +14,8 @@ A cluster is a directory with
     zookeeper-digest   ZooKeeper's credentials, if `up` has made them
     secret          the cluster's secret, if `up` has made it
     zookeeper/      if `up` started a ZooKeeper that keeps the membership (then without cluster.json)
+    cluster-uuid    if the logs are in Ceph: the cluster's UUID
+    ceph/           if `up` started a Ceph that keeps the logs (then without log/)
 """
 
 import contextlib
@@ -129,5 +131,15 @@ def address_of(directory):
 
 def write_processes(directory, processes, before=()):
     """Records what runs: `processes` that were started now, and entries that were recorded before."""
-    listed = [{"pid": p.pid, "start_time": start_time(p.pid), "helper": "cell_server" not in p.args[0]} for p in processes]
+    def entry(process):
+        program = process.args[0]
+        service = None if "cell_server" in program else "Ceph" if program.startswith("ceph-") else "ZooKeeper"
+        return {"pid": process.pid, "start_time": start_time(process.pid), "helper": service is not None, **({"service": service} if service else {})}
+
+    listed = [entry(process) for process in processes]
     replace_file(directory / "processes.json", json.dumps([*before, *listed]) + "\n")
+
+
+def service_of(process):
+    """Returns what a recorded process is if it is no server: "ZooKeeper", "Ceph", or None."""
+    return process.get("service", "ZooKeeper") if process.get("helper") else None

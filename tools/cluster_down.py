@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 from tools import private_directory
-from tools.cluster_directory import ClusterError, alone_in, has_open, lock_holder, running, servers_of, start_time
+from tools.cluster_directory import ClusterError, alone_in, has_open, lock_holder, running, servers_of, service_of, start_time
 from tools.cluster_settings import settings_of
 
 
@@ -98,7 +98,7 @@ def down(directory, kill_after=60, say=lambda text: None):
 
 def called(process):
     """Returns a recorded process's name for messages."""
-    return f"{process.get('name', 'ZooKeeper' if process.get('helper') else 'a server')} (process {process['pid']})"
+    return f"{process.get('name') or service_of(process) or 'a server'} (process {process['pid']})"
 
 
 def add_kill_after_flag(parser):

@@ -16,8 +16,6 @@
 #include "cell/io/file/posix_files.h"
 #include "cell/io/file/private_directory.h"
 #include "cell/io/file/text_file.h"
-#include "cell/log/directory_log_store.h"
-#include "cell/log/log_directory.h"
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 
@@ -80,6 +78,15 @@ std::set<std::string> StartedByUp(const std::string& directory) {
   return names;
 }
 
+// Returns where up.json says that the logs are, or nothing if it does not.
+absl::StatusOr<std::optional<LogPlace>> NotedLogs(const std::string& directory) {
+  const auto settings = nlohmann::json::parse(TextOf(directory + "/up.json"), nullptr, false);
+  if (!settings.is_object() || !settings.contains("log_store") || !settings["log_store"].is_string())
+    return std::nullopt;
+  ASSIGN_OR_RETURN(const LogPlace place, LogPlace::Parse(settings["log_store"].get<std::string>()));
+  return std::optional<LogPlace>(place);
+}
+
 uint64_t BytesIn(const std::string& directory) {
   uint64_t bytes = 0;
   std::error_code error;
@@ -104,20 +111,22 @@ void ClusterRemains::AddTable(const RegionTable& table) {
   listed_.push_back(fmt::format("the region table: {} regions{}", table.regions.size(), tables));
 }
 
-absl::Status ClusterRemains::AddLogs(const std::string& directory, bool check) {
-  if (check) RETURN_IF_ERROR(CheckLogDirectory(directory, uuid_));
-  log_dir_ = directory;
+absl::Status ClusterRemains::AddLogs(const LogPlace& logs, bool check) {
+  if (check) RETURN_IF_ERROR(CheckLogs(logs, uuid_));
+  logs_ = logs;
   check_logs_ = check;
   std::error_code error;
-  if (fs::is_directory(directory, error)) {
+  if (logs.in_rados()) {
+    listed_.push_back(fmt::format("the logs in {}", logs.ToText()));
+  } else if (fs::is_directory(logs.directory, error)) {
     listed_.push_back(
-        fmt::format("the logs in {}: {:.1f} MB", directory, static_cast<double>(BytesIn(directory)) / 1e6));
+        fmt::format("the logs in {}: {:.1f} MB", logs.directory, static_cast<double>(BytesIn(logs.directory)) / 1e6));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<ClusterRemains> ClusterRemains::InZooKeeper(const std::string& cluster, const std::string& digest,
-                                                           const std::string& log_dir) {
+                                                           const std::optional<LogPlace>& logs) {
   ClusterRemains remains;
   ASSIGN_OR_RETURN(ZooKeeperOptions options, ZooKeeperOptions::Parse(cluster));
   options.digest = digest;
@@ -132,16 +141,16 @@ absl::StatusOr<ClusterRemains> ClusterRemains::InZooKeeper(const std::string& cl
   remains.listed_.push_back(fmt::format("the znodes of {}", cluster));
   remains.AddTable(state.table);
   remains.zookeeper_ = options;
-  if (!log_dir.empty()) {
-    RETURN_IF_ERROR(remains.AddLogs(log_dir, true));
+  if (logs.has_value()) {
+    RETURN_IF_ERROR(remains.AddLogs(*logs, true));
   } else if (state.durability != Durability::kNone) {
-    remains.listed_.push_back("not included, its logs: give their directory (--log-dir), or remove them yourself");
+    remains.listed_.push_back("not included, its logs: give their place (--log-store), or remove them yourself");
   }
   return remains;
 }
 
 absl::StatusOr<ClusterRemains> ClusterRemains::InDirectory(const std::string& given, const std::string& digest,
-                                                           const std::string& log_dir) {
+                                                           const std::optional<LogPlace>& given_logs, bool keep_logs) {
   const std::string directory = fs::absolute(given).lexically_normal().string();
   const auto path = [&](const std::string& name) { return (fs::path(directory) / name).string(); };
   std::error_code error;
@@ -156,26 +165,38 @@ absl::StatusOr<ClusterRemains> ClusterRemains::InDirectory(const std::string& gi
   while (!address.empty() && std::isspace(static_cast<unsigned char>(address.back()))) address.pop_back();
   ClusterRemains remains;
   const bool own_zookeeper = fs::is_directory(path("zookeeper"), error);
+  const bool own_ceph = fs::is_directory(path("ceph"), error);  // Its logs go with it.
+  std::optional<LogPlace> logs = given_logs;
+  if (!logs.has_value() && !own_ceph && !keep_logs) {
+    ASSIGN_OR_RETURN(logs, NotedLogs(directory));
+  }
+  if (!logs.has_value() && !keep_logs) logs = LogPlace::Directory(path("log"));
   if (!listed_here && NamesZooKeeper(address) && !own_zookeeper) {
     std::string its = digest;
     if (its.empty() && fs::exists(path(kDigestFileName), error)) {
       ASSIGN_OR_RETURN(its, ReadZooKeeperDigest(path(kDigestFileName)));
     }
-    ASSIGN_OR_RETURN(remains, InZooKeeper(address, its, log_dir.empty() ? path("log") : log_dir));
+    ASSIGN_OR_RETURN(remains, InZooKeeper(address, its, logs));
   } else {
     fs::path last = fs::path(directory).filename();
     if (last.empty()) last = fs::path(directory).parent_path().filename();
     remains.name_ = own_zookeeper && NamesZooKeeper(address) ? address.substr(address.rfind('/') + 1) : last.string();
     const auto config = EmbeddedMembership::ParseConfig(TextOf(path("cluster.json")), directory);
-    if (config.ok()) remains.uuid_ = config->uuid;
+    remains.uuid_ = config.ok() ? config->uuid : FirstLineOf(path("cluster-uuid")).value_or("");
     const absl::StatusOr<RegionTable> table = RegionTable::Parse(TextOf(path("regions.json")));
     if (table.ok()) remains.AddTable(*table);
     // A directory of logs inside the cluster's own belongs to it, even if its UUID cannot be read.
-    RETURN_IF_ERROR(remains.AddLogs(log_dir.empty() ? path("log") : log_dir, config.ok() || !log_dir.empty()));
-    if (own_zookeeper) {
-      remains.zookeeper_dir_ = path("zookeeper");
-      remains.listed_.push_back(fmt::format("the data of its ZooKeeper in {}", remains.zookeeper_dir_));
+    if (logs.has_value()) {
+      RETURN_IF_ERROR(remains.AddLogs(*logs, config.ok() || given_logs.has_value() || logs->in_rados()));
     }
+    if (own_zookeeper) {
+      remains.services_.push_back(path("zookeeper"));
+      remains.listed_.push_back(fmt::format("the data of its ZooKeeper in {}", path("zookeeper")));
+    }
+  }
+  if (own_ceph) {
+    remains.services_.push_back(path("ceph"));
+    remains.listed_.push_back(fmt::format("its Ceph, with the logs, in {}", path("ceph")));
   }
   PosixFiles files;
   ASSIGN_OR_RETURN(const std::vector<std::string> names, files.List(directory));
@@ -202,7 +223,7 @@ absl::StatusOr<ClusterRemains> ClusterRemains::InDirectory(const std::string& gi
       if (socket || audit || name.starts_with(server + ".log.")) remains.AddFile(path(name));
     }
   }
-  for (const char* const name : {"regions.json.new", "regions.json", "processes.json", "address"}) {
+  for (const char* const name : {"regions.json.new", "regions.json", "processes.json", "address", "cluster-uuid"}) {
     remains.AddFile(path(name));
   }
   remains.AddFile(path(kDigestFileName));
@@ -218,20 +239,16 @@ absl::StatusOr<ClusterRemains> ClusterRemains::InDirectory(const std::string& gi
 absl::Status ClusterRemains::Delete() {
   if (zookeeper_.has_value()) RETURN_IF_ERROR(ZooKeeperMembership::Delete(*zookeeper_, uuid_));
   PosixFiles files;
-  if (!log_dir_.empty()) {
+  if (logs_.has_value()) {
     // Servers that start from now on make a cluster with another UUID, which may not use these logs.
     std::string uuid = uuid_;
-    if (!check_logs_) {
-      uuid = FirstLineOf(log_dir_ + "/cluster").value_or("");
-    }
-    RETURN_IF_ERROR(RemoveLogDirectory(log_dir_, uuid));
+    if (!check_logs_) uuid = FirstLineOf(logs_->directory + "/cluster").value_or("");
+    RETURN_IF_ERROR(RemoveLogs(*logs_, uuid));
   }
-  if (!zookeeper_dir_.empty()) {
+  for (const std::string& service : services_) {
     std::error_code error;
-    fs::remove_all(zookeeper_dir_, error);
-    if (error) {
-      return absl::UnavailableError(fmt::format("cannot remove {}: {}", zookeeper_dir_, error.message()));
-    }
+    fs::remove_all(service, error);
+    if (error) return absl::UnavailableError(fmt::format("cannot remove {}: {}", service, error.message()));
   }
   for (const std::string& file : files_) {
     absl::Status removed = files.Remove(file);

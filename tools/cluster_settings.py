@@ -11,9 +11,10 @@ from tools.free_ports import free_ports
 DEFAULTS = {
     "servers": 1, "workers": 1, "node_bytes": 1024, "meganode_bytes": 64 << 20, "extents_bytes": 256 << 20, "regions_max": 16,
     "server_flags": [], "flags_of": {}, "secret_file": None, "zookeeper": None, "name": "cell", "fabric": "auto", "host": None, "durability": "none",
+    "log_store": None,
 }
 # Settings that a cluster keeps permanently.
-CONSTANTS = ("workers", "node_bytes", "meganode_bytes", "extents_bytes", "durability", "zookeeper", "name")
+CONSTANTS = ("workers", "node_bytes", "meganode_bytes", "extents_bytes", "durability", "log_store", "zookeeper", "name")
 
 
 def is_setting(key, value):

@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 
-from tools import cluster, cluster_directory, cluster_down, cluster_settings
+from tools import cluster, cluster_directory, cluster_down, cluster_settings, log_place
 
 REGIONS_MAX = 65536  # Per worker, like cell_server's.
 INLINE_MAX = 986  # For the largest nodes. The servers check it for the nodes of their cluster.
@@ -47,6 +47,8 @@ def parse(arguments=None):
     add("--poll", "how servers wait for requests; adaptive: idle servers sleep; busy: they never sleep", "adaptive", choices=("adaptive", "busy"))
     add("--durability", "when a write is on disk; none: never; async: within 10 ms of being acknowledged; sync: before it is acknowledged", "async",
         choices=("none", "async", "sync"))
+    add("--log-store", "where the logs are: dir:PATH; rados:POOL@CEPH.CONF, a pool of Ceph RADOS; or rados:POOL, a pool of the Ceph cluster of CEPH_CONF or "
+        "/etc/ceph/ceph.conf, or, if there is neither, of one that is started for the cluster, on loopback (new clusters: dir:DIR/log)", metavar="PLACE")
     add("--log-key", "file with the keys by which logs and checkpoints are encrypted (cellctl data-key new)", metavar="FILE")
     parser.add_argument("--log-plain-ok", action="store_true",
                         help="with --log-key, read logs that are not encrypted, too: once, when encryption is turned on. Then run cellctl checkpoint")
@@ -70,6 +72,8 @@ def parse(arguments=None):
         parser.error("--memory-max sets --regions-max: use only one of them")
     if args.fabric == "verbs" and not args.host:
         parser.error("--fabric verbs needs --host, an address of an RDMA device (cell_server --list-devices)")
+    if args.log_store and args.durability == "none":
+        parser.error("--log-store is a place for logs, but with --durability none there are no logs: use only one of them")
     if args.server and args.servers:
         parser.error("--server starts one existing server, --servers sets how many servers the cluster has: use only one of them")
     return args
@@ -103,6 +107,7 @@ def bring_up(directory, args):
         "servers": args.servers, "workers": args.workers, "node_bytes": args.node_bytes, "regions_max": regions_max, **sizes,
         "fabric": args.fabric, "host": args.host, "zookeeper": args.zookeeper, "name": args.name,
         "durability": args.durability or (None if known else "async"), "server_flags": flags,
+        "log_store": log_place.parse(args.log_store, cluster.user_path) if args.log_store else None,
         "secret_file": str(cluster.user_path(args.secret_file)) if args.secret_file else None,
     }
     secret = given["secret_file"] or (known or {}).get("secret_file")

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <sstream>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "cell/cluster/open/open_membership.h"
 #include "cell/cmd/zookeeper_digest.h"
 #include "cell/io/exec/invocation.h"
+#include "cell/log/place/log_place.h"
 #include "fmt/format.h"
 #include "tools/cluster_remains.h"
 
@@ -41,8 +43,8 @@ bool Confirmed(const std::string& name, std::string typed) {
 int Main(int argc, char** argv) {
   HoldStandardStreams();
   EnterCallersDirectory();
-  std::string dir, cluster, digest, log_dir, confirm;
-  bool dry_run = false;
+  std::string dir, cluster, digest, log_dir, log_store, confirm;
+  bool dry_run = false, keep_logs = false;
   CLI::App app{
       "Delete a cluster whose servers have all ended: its region table, its logs, and so its keys. Lists what will be "
       "deleted, and asks for the cluster's name first.\nExit status: 0 deleted, 1 no such cluster, 2 refused or "
@@ -51,9 +53,17 @@ int Main(int argc, char** argv) {
   app.add_option("--cluster", cluster, "Cluster whose membership is in ZooKeeper: zk://HOST:PORT[,HOST:PORT...]/NAME")
       ->excludes(in_dir);
   AddZooKeeperDigest(&app, &digest);
-  app.add_option(
-      "--log-dir", log_dir,
-      "Directory of the cluster's logs. By default DIR/log; with --cluster there is no default, and the logs are kept");
+  CLI::Option* const in_store =
+      app.add_option("--log-store", log_store,
+                     "Place of the cluster's logs, as cell_server's: dir:PATH, rados:POOL, rados:POOL@CEPH.CONF. By "
+                     "default what up has "
+                     "noted in DIR, or dir:DIR/log; with --cluster there is no default, and the logs are kept");
+  CLI::Option* const in_log_dir =
+      app.add_option("--log-dir", log_dir, "The same as --log-store dir:PATH")->excludes(in_store);
+  app.add_flag("--keep-logs", keep_logs,
+               "Delete the rest, and keep the logs: for example if their place is lost. No cluster can use them then")
+      ->excludes(in_store)
+      ->excludes(in_log_dir);
   app.add_option("--confirm", confirm, "Name of the cluster, for scripts; wipe then does not ask");
   app.add_flag("--dry-run", dry_run, "List what would be deleted, and exit");
   try {
@@ -63,8 +73,15 @@ int Main(int argc, char** argv) {
     return app.exit(error) == 0 ? kDone : kError;
   }
   if (const absl::Status status = CheckMayChange(digest); !status.ok()) return Fail(status);
-  absl::StatusOr<ClusterRemains> remains = dir.empty() ? ClusterRemains::InZooKeeper(cluster, digest, log_dir)
-                                                       : ClusterRemains::InDirectory(dir, digest, log_dir);
+  std::optional<LogPlace> logs;
+  if (!log_dir.empty()) logs = LogPlace::Directory(log_dir);
+  if (!log_store.empty()) {
+    const absl::StatusOr<LogPlace> place = LogPlace::Parse(log_store);
+    if (!place.ok()) return Fail(place.status());
+    logs = *place;
+  }
+  absl::StatusOr<ClusterRemains> remains = dir.empty() ? ClusterRemains::InZooKeeper(cluster, digest, logs)
+                                                       : ClusterRemains::InDirectory(dir, digest, logs, keep_logs);
   if (!remains.ok()) return Fail(remains.status());
   fmt::print("Cluster {}{}:\n", remains->name(), remains->uuid().empty() ? "" : " (" + remains->uuid() + ")");
   for (const std::string& line : remains->listed()) fmt::print("  {}\n", line);

@@ -37,10 +37,11 @@
 #include "cell/io/fabric/verbs/verbs_device.h"
 #include "cell/io/file/posix_files.h"
 #include "cell/io/file/private_directory.h"
+#include "cell/io/file/private_file.h"
+#include "cell/io/file/text_file.h"
 #include "cell/io/net/descriptors.h"
 #include "cell/log/data_keys.h"
-#include "cell/log/directory_log_store.h"
-#include "cell/log/log_directory.h"
+#include "cell/log/place/log_place.h"
 #include "cell/log/sealed_log_store.h"
 #include "cell/server/worker.h"
 #include "spdlog/spdlog.h"
@@ -61,6 +62,7 @@ constexpr int kUnfinishedStatus = 3;
 
 // Per worker. Disks sync several files at the same time; replays use the cores.
 constexpr size_t kDiskThreads = 4;
+constexpr size_t kRadosThreads = 16;  // Each waits for one answer, while a disk has other work to do.
 const size_t kReplayThreads = std::clamp<size_t>(std::thread::hardware_concurrency(), 1, 8);
 
 // Sets regions_max to what --memory-max says. Returns InvalidArgument if that is less than a region for each worker.
@@ -158,26 +160,43 @@ absl::StatusOr<std::shared_ptr<CredentialFiles>> OpenCredentials(const ServerFla
   return CredentialFiles::Open({flags.secret_file, tls.authority, tls.certificate, tls.key}, accept);
 }
 
+LogPlace LogsOf(const ServerFlags& flags) {
+  if (!flags.log_store.empty()) return *LogPlace::Parse(flags.log_store);  // CLI11 has checked it.
+  return LogPlace::Directory(flags.log_dir.empty() ? flags.dir + "/log" : flags.log_dir);
+}
+
 // Opens the store of the logs of the worker's regions. Returns nothing without durability.
-absl::StatusOr<Worker::Logs> OpenLogs(const ServerFlags& flags, const ClusterState& cluster, Fabric* fabric) {
+absl::StatusOr<Worker::Logs> OpenWorkersLogs(const ServerFlags& flags, const ClusterState& cluster, Fabric* fabric) {
   static PosixFiles files;
-  const std::string directory = flags.log_dir.empty() ? flags.dir + "/log" : flags.log_dir;
+  const LogPlace place = LogsOf(flags);
   if (cluster.durability == Durability::kNone && !flags.log_key.empty()) {
     return absl::InvalidArgumentError("--log-key encrypts logs, but the cluster has none: its durability is none");
   }
+  if (cluster.durability == Durability::kNone && place.in_rados()) {
+    return absl::InvalidArgumentError(
+        fmt::format("{} is a place for logs, but the cluster has none: its durability is none", place.ToText()));
+  }
   if (cluster.durability == Durability::kNone) {
-    const absl::StatusOr<std::vector<std::string>> left = files.List(directory);
+    const absl::StatusOr<std::vector<std::string>> left = files.List(place.directory);
     if (!left.ok() || left->empty()) return Worker::Logs();
     return absl::FailedPreconditionError(
         fmt::format("{} has the logs of a durable cluster, but this one has durability none: start it with its former "
                     "durability, or remove the logs",
-                    directory));
+                    place.directory));
   }
-  RETURN_IF_ERROR(files.MakeDirectory(directory));
-  RETURN_IF_ERROR(CheckPrivateDirectory(directory));
-  RETURN_IF_ERROR(ClaimLogDirectory(directory, cluster.uuid));
-  if (CloseToOthers(directory)) spdlog::info("{} was readable by other users; now it is only this user's", directory);
-  std::shared_ptr<LogStore> store = std::make_shared<DirectoryLogStore>(&files, directory);
+  if (!place.in_rados()) {
+    RETURN_IF_ERROR(files.MakeDirectory(place.directory));
+    RETURN_IF_ERROR(CheckPrivateDirectory(place.directory));
+  }
+  if (place.in_rados()) {
+    // For wipe: the logs stay where they are when the directory, and a ZooKeeper in it, are gone.
+    const std::string note = flags.dir + "/cluster-uuid";
+    if (FirstLineOf(note) != cluster.uuid) RETURN_IF_ERROR(WritePrivateFile(note, cluster.uuid + "\n", true));
+  }
+  ASSIGN_OR_RETURN(std::shared_ptr<LogStore> store, OpenLogs(place, cluster.uuid));
+  if (!place.in_rados() && CloseToOthers(place.directory)) {
+    spdlog::info("{} was readable by other users; now it is only this user's", place.directory);
+  }
   if (!flags.log_key.empty()) {
     constexpr const char* kAboutPlain =
         "If it is from the time before logs were encrypted, start the servers once with --log-plain-ok, and then run "
@@ -192,7 +211,8 @@ absl::StatusOr<Worker::Logs> OpenLogs(const ServerFlags& flags, const ClusterSta
     store = std::make_shared<SealedLogStore>(std::move(store), std::move(keys));
   }
   const ThreadPool::Work wake = [fabric] { fabric->Wake(); };
-  return Worker::Logs{std::move(store), std::make_unique<OsThreadPool>(kDiskThreads, wake),
+  const size_t threads = place.in_rados() ? kRadosThreads : kDiskThreads;
+  return Worker::Logs{std::move(store), std::make_unique<OsThreadPool>(threads, wake),
                       std::make_unique<OsThreadPool>(kReplayThreads, wake)};
 }
 
@@ -241,7 +261,7 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const ServerFlags& flags,
                                             .rdma_gid_index = flags.rdma_gid_index,
                                             .rdma_mtu = flags.rdma_mtu}));
   const std::shared_ptr<RegionPool> pool = fabric->pool();
-  ASSIGN_OR_RETURN(Worker::Logs logs, OpenLogs(flags, membership->state(), fabric.get()));
+  ASSIGN_OR_RETURN(Worker::Logs logs, OpenWorkersLogs(flags, membership->state(), fabric.get()));
   auto worker = std::make_unique<Worker>(std::move(fabric), std::move(membership), std::move(logs), options);
   RETURN_IF_ERROR(worker->Start(serving.address));
   spdlog::info("worker {} serves at {} ({})", index, serving.address, serving.why);

@@ -4,6 +4,7 @@
 #include "cell/cmd/zookeeper_digest.h"
 #include "cell/io/fabric/verbs/verbs_device.h"
 #include "cell/layout/limits.h"
+#include "cell/log/place/log_place.h"
 #include "fmt/format.h"
 
 namespace cell {
@@ -132,9 +133,16 @@ void DeclareFlags(CLI::App* app, ServerFlags* flags) {
       ->needs(cluster)
       ->check(CLI::IsMember({"none", "async", "sync"}))
       ->capture_default_str();
-  app->add_option("--log-dir", flags->log_dir,
-                  "Directory of the logs; takeovers and migrations need one directory that all servers can access; "
-                  "default: DIR/log");
+  CLI::Option* const log_store =
+      app->add_option(
+             "--log-store", flags->log_store,
+             "Where the logs are; takeovers and migrations need one place that all servers can access. dir:PATH: a "
+             "directory. rados:POOL or rados:POOL@CEPH.CONF, and ?user=NAME: a pool of Ceph RADOS, which keeps copies "
+             "on several "
+             "machines. Default: dir:DIR/log")
+          ->check(CLI::Validator(
+              [](const std::string& text) { return std::string(LogPlace::Parse(text).status().message()); }, "PLACE"));
+  app->add_option("--log-dir", flags->log_dir, "The same as --log-store dir:PATH")->excludes(log_store);
   CLI::Option* const log_key = app->add_option(
       "--log-key", flags->log_key,
       "File with the keys by which logs and checkpoints are encrypted (cellctl data-key new). All servers "

@@ -43,6 +43,7 @@ struct ServerFlags {
   bool join = true;
   std::string durability = "async";
   std::string log_dir;
+  std::string log_store;
   std::string log_key;
   bool log_plain_ok = false;
   double sync_bound_ms = 10;

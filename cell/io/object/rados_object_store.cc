@@ -98,7 +98,8 @@ absl::StatusOr<std::unique_ptr<RadosObjectStore>> RadosObjectStore::Connect(cons
   auto cluster = std::make_unique<Cluster>();
   cluster->pool = options.pool;
   cluster->patience_s = options.patience_s;
-  if (const int error = rados_create(&cluster->rados, nullptr); error < 0) {
+  if (const int error = rados_create(&cluster->rados, options.user.empty() ? nullptr : options.user.c_str());
+      error < 0) {
     return absl::UnavailableError(fmt::format("librados: {}", TextOf(-error)));
   }
   const char* const named = std::getenv("CEPH_CONF");

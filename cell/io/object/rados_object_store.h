@@ -20,6 +20,7 @@ class RadosObjectStore : public ObjectStore {
   struct Options {
     std::string pool;
     std::string conf = {};  // Path of a ceph.conf. Empty: what CEPH_CONF names, or the usual places.
+    std::string user = {};  // Without "client.". Empty: admin.
     int patience_s = 15;    // Each call ends within about this time, also if no monitor or OSD answers.
   };
   // Connects to the monitors. Returns NotFound if there is no such file or pool, PermissionDenied if the cluster does

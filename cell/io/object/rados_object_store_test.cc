@@ -1,6 +1,6 @@
 // Tests RadosObjectStore, and ObjectLogStore on it, in the pool CELL_TEST_CEPH_POOL of the Ceph cluster whose
-// configuration CELL_TEST_CEPH_CONF names. The pool must be empty. Without one its tests are skipped; //tests:rados_test
-// starts a cluster and runs them.
+// configuration CELL_TEST_CEPH_CONF names. The pool must be empty. Without one its tests are skipped;
+// //tests:rados_test starts a cluster and runs them.
 #include "cell/io/object/rados_object_store.h"
 
 #include <gtest/gtest.h>

@@ -371,7 +371,7 @@ Task<absl::Status> Migrator::HasLog(uint32_t id) {
   const RunInPool::Work look = [this, id]() -> absl::Status {
     ASSIGN_OR_RETURN(const bool has, logs_->store()->Has(id));
     if (has) return absl::OkStatus();
-    return absl::FailedPreconditionError("its log was not found: all servers must use the same --log-dir");
+    return absl::FailedPreconditionError("its log was not found: all servers must use the same --log-store");
   };
   co_return co_await logs_->RunOnDisk(look);
 }

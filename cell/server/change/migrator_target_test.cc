@@ -269,7 +269,7 @@ TEST_F(LoggedTargetTest, ARegionWhoseLogIsNotFoundIsNotTaken) {
   Offer();
   EXPECT_FALSE(Migrated());
   EXPECT_FALSE(source_.Saw(MigrationStep::kBegin));
-  EXPECT_EQ(source_.why, "its log was not found: all servers must use the same --log-dir");
+  EXPECT_EQ(source_.why, "its log was not found: all servers must use the same --log-store");
   EXPECT_EQ(worker_->regions()->size(), 0u);
   EXPECT_TRUE(AnswerTo(MakeMigrationRequest(MigrationStep::kOffer, kRegion, 1, 0, "source")).ok());
 }

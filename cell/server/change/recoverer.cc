@@ -211,7 +211,7 @@ Task<absl::Status> Recoverer::Claim(std::vector<uint32_t> regions) {
     if (std::find(regions.begin(), regions.end(), region) != regions.end()) continue;
     const RegionTable::Entry* entry = before.Find(region);
     if (entry != nullptr) failed_[region] = {entry->epoch, clock_->NowNs() + options_.retry_after_ns};
-    spdlog::error("region {} cannot be recovered: its log was not found (all servers must use the same --log-dir)",
+    spdlog::error("region {} cannot be recovered: its log was not found (all servers must use the same --log-store)",
                   region);
   }
   if (regions.empty()) co_return absl::OkStatus();

@@ -1,0 +1,232 @@
+"""Tests clusters whose logs are in a pool of Ceph RADOS, with a real Ceph: one monitor and three OSDs on loopback.
+
+Servers, OSDs and the monitor are killed, stopped and started again; the pool is full for a while; and what is wrong with a
+pool is said in seconds.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+from tools import cluster, cluster_directory, cluster_down
+from tools.ceph_server import Ceph
+from tools.free_ports import free_port
+
+SMALL = {"meganode_bytes": 1 << 20, "extents_bytes": 2 << 20, "regions_max": 64, "durability": "sync"}
+KEYS = 15_000
+
+
+class Rados(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.temporary = tempfile.TemporaryDirectory(prefix="cell-rados-")
+        cls.ceph = Ceph(Path(cls.temporary.name) / "ceph", free_port(), osds=3)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.ceph.stop(signal.SIGKILL)
+        cls.temporary.cleanup()
+
+    def setUp(self):
+        self.directory = Path(tempfile.mkdtemp(prefix="cluster-", dir=self.temporary.name))
+        self.place = f"rados:cell@{self.ceph.conf}"
+        self.servers = []
+
+    def tearDown(self):
+        if os.environ.get("CELL_SHOW_LOGS"):
+            for log in sorted(self.directory.glob("server-*.log")):
+                print(log.read_text())
+        for process in self.servers:
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+        cluster.end(self.servers)
+        if (self.directory / "processes.json").exists():
+            cluster_down.down(self.directory)
+        if cluster.settings_of(self.directory) is not None:
+            cluster.wipe(self.directory)
+        self.assertEqual(self.objects(), [])  # Nothing is left of any log.
+
+    def objects(self):
+        return self.ceph.run("rados", "-p", "cell", "ls").split()
+
+    def up(self, servers=3, **options):
+        self.options = {**SMALL, "servers": servers, "log_store": self.place, **options}
+        self.servers = cluster.up(self.directory, **self.options)
+
+    def up_again(self):
+        cluster_down.down(self.directory)
+        for process in self.servers:
+            process.wait(30)
+        self.servers = cluster.up(self.directory, **self.options)
+
+    def start_again(self, server):
+        flags = ["--log-store", self.place, "--takeover-after", "0.5"]
+        self.servers[server] = cluster.start_server(self.directory, f"server-{server}", flags)
+        cluster_directory.write_processes(self.directory, self.servers)
+
+    def ctl(self, *arguments, **options):
+        return subprocess.run([cluster.binary("tools/cellctl"), "--cluster", cluster_directory.address_of(self.directory), *arguments], stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, check=False, text=True, timeout=120, env=cluster.environment(self.directory), **options)
+
+    def done(self, *arguments, **options):
+        result = self.ctl(*arguments, **options)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stdout
+
+    def load(self, prefix="key", keys=KEYS):
+        lines = sorted(f"{prefix}{i * 7919 % 1000003:07}\t{i} {'v' * 100}" for i in range(keys))
+        self.done("load", "-", input="\n".join(lines) + "\n")
+        return "\n".join(lines) + "\n"
+
+    def test_the_stores_promises(self):
+        """The tests of every object store and every log store, on RADOS."""
+        self.ceph.ceph("osd", "pool", "create", "unit", 8, 8, "replicated")
+        environment = {**os.environ, "CELL_TEST_CEPH_CONF": str(self.ceph.conf), "CELL_TEST_CEPH_POOL": "unit"}
+        ran = subprocess.run([cluster.binary("cell/io/object/rados_object_store_test"), "--gtest_color=no"], stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT, text=True, check=False, env=environment, timeout=120)
+        self.assertEqual(ran.returncode, 0, ran.stdout[-3000:])
+        self.assertNotIn("SKIPPED", ran.stdout)
+        self.assertGreaterEqual(int(re.search(r"\[  PASSED  \] (\d+) tests", ran.stdout)[1]), 20)
+
+    def test_servers_osds_and_the_monitor_die(self):
+        self.up(server_flags=["--takeover-after", "0.5"])
+        loaded = self.load()
+        # A server dies, and its machine's OSD with it.
+        root = int(self.done("regions").split("\n")[1].split()[0].removeprefix("server-"))
+        self.servers[root].kill()
+        self.servers[root].wait()
+        self.ceph.end("osd.0", signal.SIGKILL)
+        self.assertEqual(self.done("scan", "--timeout", "60"), loaded)
+        self.done("put", "a", "after the takeover", "--timeout", "60")
+        loaded = "a\tafter the takeover\n" + loaded
+        self.start_again(root)
+        self.ceph.start("osd.0")
+        # The monitor stands still. The OSDs need it only when one of them is gone.
+        self.ceph.processes["mon.a"].send_signal(signal.SIGSTOP)
+        self.done("put", "b", "without the monitor", "--timeout", "60")
+        self.ceph.processes["mon.a"].send_signal(signal.SIGCONT)
+        loaded = loaded.replace("\nkey", "\nb\twithout the monitor\nkey", 1)
+        self.assertEqual(self.done("scan", "--timeout", "60"), loaded)
+        self.assertIn("no errors", self.done("check"))
+        # All of it ends, and comes back from the pool.
+        for process in self.servers:
+            process.kill()
+            process.wait()
+        self.up_again()
+        self.assertEqual(self.done("scan", "--timeout", "60"), loaded)
+        self.assertIn("no errors", self.done("check"))
+
+    def test_a_stopped_owner_adds_nothing(self):
+        """A server stands still, the other takes over, and it goes on: what it still had to write is refused."""
+        self.up(servers=2, zookeeper="start", server_flags=["--takeover-after", "0.5"])
+        loaded = self.load(keys=3000)
+        root = int(self.done("regions").split("\n")[1].split()[0].removeprefix("server-"))
+        self.servers[root].send_signal(signal.SIGSTOP)
+        self.done("put", "a", "by the other", "--timeout", "60")
+        self.servers[root].send_signal(signal.SIGCONT)
+        self.done("put", "a", "by the other, again", "--timeout", "60")
+        self.assertEqual(self.done("scan", "--timeout", "60"), "a\tby the other, again\n" + loaded)
+        self.assertIn("no errors", self.done("check"))
+
+    def test_checkpoints_trim_the_log(self):
+        self.up(servers=1)
+        for i in range(3):
+            loaded = self.load(keys=3000)
+            self.done("checkpoint")
+        names = self.objects()
+        self.assertTrue([name for name in names if ".checkpoint." in name], names)
+        regions = {name.split("/")[0] for name in names if name.startswith("region-")}
+        self.assertLessEqual(len(names), 4 * len(regions) + 1, names)  # A head, a checkpoint, a segment; the claim.
+        self.servers[0].kill()
+        self.servers[0].wait()
+        self.up_again()
+        self.assertEqual(self.done("scan", "--timeout", "60"), loaded)
+
+    def test_a_full_pool(self):
+        """Writes fail while the pool is full, reads go on, and nothing that was acknowledged is lost."""
+        self.up(servers=1)
+        loaded = self.load(keys=2000)
+        try:
+            for ratio, value in (("nearfull", 0.0001), ("backfillfull", 0.0002), ("full", 0.0003)):
+                self.ceph.ceph("osd", f"set-{ratio}-ratio", value)
+            deadline = time.monotonic() + 60
+            refused = self.ctl("put", "refused", "x", "--timeout", "3")
+            while refused.returncode == 0 and time.monotonic() < deadline:  # The OSDs notice it after some seconds.
+                refused = self.ctl("put", "refused", "x", "--timeout", "3")
+            self.assertNotEqual(refused.returncode, 0)
+            key, value = loaded.splitlines()[0].split("\t")
+            self.assertEqual(self.done("get", key), value)
+            self.assertIn("the pool is full", (self.directory / "server-0.log").read_text())
+        finally:
+            for ratio, value in (("full", 0.95), ("backfillfull", 0.9), ("nearfull", 0.85)):
+                self.ceph.ceph("osd", f"set-{ratio}-ratio", value)
+            self.ceph.wait_until_active()
+        self.done("put", "later", "y", "--timeout", "60")
+        left = [line for line in self.done("scan").splitlines(keepends=True) if not line.startswith("refused\t")]
+        self.assertEqual("".join(left), loaded + "later\ty\n")
+        self.ctl("del", "refused")
+
+    def refused(self, place, **options):
+        began = time.monotonic()
+        with self.assertRaises(cluster.ClusterError) as raised:
+            cluster.up(self.directory, **{**SMALL, "servers": 1, "log_store": place, **options})
+        self.assertLess(time.monotonic() - began, 50)
+        self.assertFalse((self.directory / "up.json").exists())  # Nothing is left.
+        return str(raised.exception)
+
+    def test_what_is_wrong_is_said(self):
+        self.assertIn("has no pool other (ceph osd pool create other)", self.refused(f"rados:other@{self.ceph.conf}"))
+        self.assertIn("cannot read the Ceph configuration /nowhere/ceph.conf", self.refused("rados:cell@/nowhere/ceph.conf"))
+        conf = Path(self.temporary.name) / "wrong.conf"
+        conf.write_text(self.ceph.conf.read_text().replace(f"keyring = {self.ceph.directory}/keyring", "keyring = /nowhere/keyring"))
+        self.assertIn("does not let this client in", self.refused(f"rados:cell@{conf}"))
+        conf.write_text(self.ceph.conf.read_text().replace(f"v2:127.0.0.1:{self.ceph.port}", f"v2:127.0.0.1:{free_port()}"))
+        self.assertIn("the monitors of the Ceph cluster", self.refused(f"rados:cell@{conf}"))
+
+    def test_a_user_with_the_right_to_this_pool_alone(self):
+        """The user that durability.md describes; and one that may only read."""
+        for user, may in (("cell", "rw"), ("reader", "r")):
+            keyring = Path(self.temporary.name) / f"{user}.keyring"
+            self.ceph.ceph("auth", "get-or-create", f"client.{user}", "mon", "allow r", "osd", f"allow {may} pool=cell", "-o", keyring)
+            conf = Path(self.temporary.name) / f"{user}.conf"
+            conf.write_text(self.ceph.conf.read_text().replace(f"keyring = {self.ceph.directory}/keyring", f"keyring = {keyring}"))
+        self.place = f"rados:cell@{self.temporary.name}/cell.conf?user=cell"
+        self.up(servers=1)
+        loaded = self.load(keys=2000)
+        self.done("checkpoint")
+        self.up_again()
+        self.assertEqual(self.done("scan", "--timeout", "60"), loaded)
+        cluster_down.down(self.directory)
+        cluster.wipe(self.directory)
+        self.assertIn("does this client have the capability", self.refused(f"rados:cell@{self.temporary.name}/reader.conf?user=reader"))
+
+    def test_a_pool_belongs_to_one_cluster(self):
+        self.up(servers=1)
+        self.done("put", "a", "1")
+        first = self.directory
+        self.directory = Path(tempfile.mkdtemp(prefix="cluster-", dir=self.temporary.name))
+        try:
+            self.assertRegex(self.refused(self.place), r"the pool cell has the logs of cluster [0-9a-f-]+, but this is cluster")
+        finally:
+            self.directory = first
+        self.assertEqual(self.done("get", "a"), "1")
+
+    def test_an_object_that_somebody_removed_is_named(self):
+        self.up(servers=1)
+        self.load(keys=2000)
+        cluster_down.down(self.directory)
+        self.servers[0].wait(30)
+        segment = next(name for name in self.objects() if ".log." in name)
+        self.ceph.run("rados", "-p", "cell", "rm", segment)
+        with self.assertRaises(cluster.ClusterError):
+            cluster.up(self.directory, wait_seconds=15, **self.options)
+        self.assertIn(f"{segment} is missing from the log store", (self.directory / "server-0.log").read_text())
+
+
+if __name__ == "__main__":
+    unittest.main()
