@@ -1,6 +1,7 @@
 #include "cell/cmd/worker_control.h"
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "cell/base/bytes.h"
@@ -75,8 +76,13 @@ Task<absl::Status> ChangeGrantOn(Worker* worker, ControlledWorker::GrantChange c
     co_return absl::InvalidArgumentError(
         fmt::format("{} are no rights: give a list of read, scan, write, admin", ForMessage(change.rights)));
   }
-  Membership::TableChange apply = [change, rights = *rights](RegionTable* its) {
-    return its->ChangeGrant(change.user, ScopeOf(change.scope), rights, !change.revoke);
+  // Whether a revoke was made once. It is made again if the answer was lost, and then there is nothing left to take.
+  const auto taken = std::make_shared<bool>(false);
+  Membership::TableChange apply = [change, rights = *rights, taken](RegionTable* its) {
+    const absl::Status status = its->ChangeGrant(change.user, ScopeOf(change.scope), rights, !change.revoke);
+    if (change.revoke && *taken && absl::IsNotFound(status)) return absl::OkStatus();
+    if (status.ok()) *taken = true;
+    return status;
   };
   co_return co_await worker->ChangeTable(std::move(apply));
 }

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <optional>
+#include <utility>
 
 #include "cell/base/check.h"
 #include "cell/cluster/memory_membership.h"
@@ -17,7 +19,7 @@ namespace {
 // One worker of a cluster of two servers. The other server does not run.
 class WorkerControlTest : public testing::Test {
  protected:
-  WorkerControlTest() : worker_(network_.NewEndpoint(), std::make_unique<MemoryMembership>(cluster_), Options()) {
+  WorkerControlTest() : worker_(network_.NewEndpoint(), std::move(made_), Options()) {
     EXPECT_TRUE(worker_.Start("server-0").ok());
   }
   ~WorkerControlTest() override { EXPECT_TRUE(worker_.Stop().ok()); }
@@ -58,6 +60,8 @@ class WorkerControlTest : public testing::Test {
   }
 
   std::shared_ptr<MemoryCluster> cluster_ = TwoServers();
+  std::unique_ptr<MemoryMembership> made_ = std::make_unique<MemoryMembership>(cluster_);
+  MemoryMembership* const membership_ = made_.get();
   SimNetwork network_{{}};
   Worker worker_;
   WorkerControl control_{&worker_};
@@ -115,6 +119,32 @@ TEST_F(WorkerControlTest, SetsWhatIsEvicted) {
   EXPECT_TRUE(set("cache/", "default").ok());
   EXPECT_TRUE(cluster_->state.table.evictions.by_prefix().empty());
   EXPECT_EQ(set("", "ttl", "t").code(), absl::StatusCode::kNotFound) << "there is no such table";
+}
+
+// The coordinator may have made a change whose answer was lost, so it is made again.
+TEST_F(WorkerControlTest, ARevokeWhoseAnswerWasLostIsNoError) {
+  const auto change = [&](bool revoke, auto answer) {
+    control_.ChangeGrant({"a", "read", {.prefix = "p"}, revoke}, std::move(answer));
+  };
+  const auto changed = [&](bool revoke) {
+    return Answered<absl::Status>([&](auto answer) { change(revoke, std::move(answer)); });
+  };
+  EXPECT_EQ(changed(/*revoke=*/true).code(), absl::StatusCode::kNotFound) << "there is no such grant";
+  EXPECT_TRUE(changed(/*revoke=*/false).ok());
+  membership_->set_unreachable(true);
+  std::optional<absl::Status> answered;
+  change(/*revoke=*/true, [&answered](absl::Status status) { answered = std::move(status); });
+  const auto run_until = [this](const auto& ended) {
+    for (int i = 0; i < 100'000 && !ended(); ++i) {
+      if (worker_.Poll() == 0) worker_.Wait(worker_.fabric()->NowNs() + 1'000'000);
+    }
+    return ended();
+  };
+  ASSERT_TRUE(run_until([this] { return cluster_->state.table.grants.by_user().empty(); }));
+  EXPECT_FALSE(answered.has_value());
+  membership_->set_unreachable(false);
+  ASSERT_TRUE(run_until([&answered] { return answered.has_value(); }));
+  EXPECT_EQ(*answered, absl::OkStatus());
 }
 
 TEST_F(WorkerControlTest, PreparesMemory) {
