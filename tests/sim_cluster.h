@@ -76,12 +76,16 @@ class SimCluster : public TestCluster {
       fabric->Drive([client = client.get()] { client->Poll(INT64_MAX); });
     }
   };
-  absl::StatusOr<DrivenClient> TryNewDrivenClient(const ClientOptions& options) {
+  // With `self`, the client is not an operator like the others, and connects with its first operation.
+  absl::StatusOr<DrivenClient> TryNewDrivenClient(ClientOptions options,
+                                                  const std::optional<Identity>& self = std::nullopt) {
     SimHost* const host = NewHost();
     auto fabric = network_.NewEndpoint(host);
     auto membership = std::make_unique<MemoryMembership>(cluster_);
     DrivenClient made{host, membership.get(), nullptr, fabric.get()};
+    options.connect = options.connect && !self.has_value();
     ASSIGN_OR_RETURN(made.client, ClientTesting::Open(options, std::move(fabric), std::move(membership)));
+    if (self.has_value()) made.fabric->SetSelf(*self);
     return made;
   }
   DrivenClient NewDrivenClient(const ClientOptions& options) {
@@ -128,6 +132,9 @@ class SimCluster : public TestCluster {
   bool Dead(size_t i) const { return servers_[i].dead; }
   bool Stopped(size_t i) const { return servers_[i].stopped; }
   bool Expired(size_t i) const { return servers_[i].expired; }
+  // Returns the version of the grants that a server knew at the end of its last turn. In the middle of a turn it may
+  // go by newer ones already.
+  uint64_t grants_followed(size_t i) const { return servers_[i].grants_followed; }
   // Restarts a dead server with its name and its disk. Must not be called from within a worker.
   void Restart(size_t i) {
     CELL_CHECK(Dead(i));
@@ -251,6 +258,7 @@ class SimCluster : public TestCluster {
     bool dead = true, stopped = false, expired = false, unheard = false;
     bool leaderless = false;
     bool later_release = false;
+    uint64_t grants_followed = 0;
     int64_t heard_ns = 0, rejoins_ns = 0;
     int64_t frozen_ns = 0;
   };
@@ -312,6 +320,7 @@ class SimCluster : public TestCluster {
     CELL_CHECK(started.ok());
     ++server.life;
     server.dead = server.stopped = server.expired = server.unheard = server.leaderless = false;
+    FollowGrants(i);
     server.heard_ns = network_.now_ns();
     *AddressOf(i) = address;
     TellMembers();
@@ -337,6 +346,7 @@ class SimCluster : public TestCluster {
       if (!servers_[i].stopped) {
         if (durable()) Renew(i);
         servers_[i].worker->Poll();
+        FollowGrants(i);
       }
       TakeTurns(i, life);
     });
@@ -388,6 +398,7 @@ class SimCluster : public TestCluster {
     });
   }
   void TellMembers() { ++cluster_->changes; }
+  void FollowGrants(size_t i) { servers_[i].grants_followed = servers_[i].membership->state().table.grants.version(); }
 
   const TestClusterOptions options_;
   SimNetwork network_;

@@ -65,6 +65,7 @@ nlohmann::json ToJson(const SimulationReport& report) {
       {"operations", report.operations},
       {"maybe", report.maybe},
       {"failed", report.failed},
+      {"denied", report.denied},
       {"checked", report.checked},
       {"gave_up", report.gave_up},
       {"scans", report.scans},
@@ -304,8 +305,10 @@ class Runs {
     fmt::print("  simulated {:.3f} s; after the faults, all clusters settled within {:.1f} ms\n",
                static_cast<double>(sum("simulated_ns")) / 1e9, static_cast<double>(settled_max_ns_) / 1e6);
     fmt::print("  faults: {}\n", faults);
-    fmt::print("  {} operations ({} failed, {} with an unknown outcome), {} scans, {} ranges, {} torn reads\n",
-               sum("operations"), sum("failed"), sum("maybe"), sum("scans"), sum("ranges"), sum("torn"));
+    fmt::print(
+        "  {} operations ({} failed, {} of them refused for want of a grant, {} with an unknown outcome), {} scans, {} "
+        "ranges, {} torn reads\n",
+        sum("operations"), sum("failed"), sum("denied"), sum("maybe"), sum("scans"), sum("ranges"), sum("torn"));
     fmt::print("  {} clients; no call ended later than {:.1f} us after its deadline\n", sum("clients"),
                static_cast<double>(latest_max_ns_) / 1e3);
     fmt::print(

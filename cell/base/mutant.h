@@ -70,6 +70,11 @@ enum class Mutant {
   kEpochsBeginAgain,  // A region begins at epoch 1 although earlier ones have had its id.
   kGoneById,          // A region counts as not gone if a later one has its id.
   kCompactsFrozen,    // Extents are moved while a region is frozen, and its last pages are read for a migration.
+  kRightsKept,        // A connection keeps the rights that its user had when it was first looked up.
+  kReadersKept,       // Who may read memory is decided when a worker starts, and never again.
+  kScanPastGrant,     // A scan that begins where its user may scan goes on where the user may not.
+  kRangeByBegin,      // A range may be counted or deleted by a user who may do so at its begin.
+  kTablesOfOld,       // What table a region is part of is looked up once, by the first region table.
 };
 
 struct MutantName {
@@ -132,6 +137,11 @@ inline constexpr std::array kMutantNames = {
     MutantName{Mutant::kEpochsBeginAgain, "epochs-begin-again", false},
     MutantName{Mutant::kGoneById, "gone-by-id", false},
     MutantName{Mutant::kCompactsFrozen, "compacts-frozen", false},
+    MutantName{Mutant::kRightsKept, "rights-kept", false},
+    MutantName{Mutant::kReadersKept, "readers-kept", false},
+    MutantName{Mutant::kScanPastGrant, "scan-past-grant", false},
+    MutantName{Mutant::kRangeByBegin, "range-by-begin", false},
+    MutantName{Mutant::kTablesOfOld, "tables-of-old", false},
 };
 
 #ifdef CELL_MUTANTS

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -25,6 +26,8 @@ struct MemoryCluster {
   ClusterState state;
   Random random;
   int polls_max;
+  // Called with each new region table, while the mutex is held; or null.
+  std::function<void(const RegionTable&)> on_table = nullptr;
 };
 
 class MemoryMembership : public Membership {
@@ -73,6 +76,7 @@ class MemoryMembership : public Membership {
         ++table.version;
         cluster_->state.table = std::move(table);
         ++cluster_->changes;
+        if (cluster_->on_table) cluster_->on_table(cluster_->state.table);
       }
     }
     Tell(std::move(done), status);

@@ -1,7 +1,8 @@
 #include "tests/simulation/ending.h"
 
 #include <optional>
-#include <vector>
+
+#include "tests/simulation/grant_changes.h"
 
 namespace cell {
 namespace {
@@ -10,6 +11,7 @@ namespace {
 // shorter than in a real cluster, so this is not a tight bound, but 30 s would only make a failing seed take longer.
 constexpr int64_t kSettleNs = 300'000'000;
 constexpr int64_t kLookEveryNs = 20'000;
+constexpr int64_t kHeardNs = 1'000'000;  // After this all servers know the newest region table.
 // Joins come one after the other, and each removes a route, which it tries again after a pause.
 constexpr int64_t kEmptyNs = 500'000'000;
 
@@ -68,11 +70,22 @@ void Ending::ReadAll() {
   }
   world_->RunUntil(world_->history.reads_count_from_ns(), [] { return false; });
   const auto client = cluster.NewClient(Patient());
+  ReadAllBy(client.get(), {Path::kServer, Path::kClient});
+  if (world_->plan.users == 0 || !world_->journal.right()) return;
+  // The same by a user who may only read, whatever has become of regions since the first grants.
+  constexpr const char* kReader = "reader";
+  GrantChanges(world_).GiveAll(kReader, *Rights::Parse("read"));
+  world_->RunUntil(world_->now_ns() + kHeardNs, [] { return false; });
+  const auto reader = cluster.NewClientOf({Role::kClient, kReader}, Patient());
+  ReadAllBy(reader.get(), {Path::kHybrid});
+}
+
+void Ending::ReadAllBy(Client* client, const std::vector<Path>& paths) {
   std::optional<Table> table;
   if (world_->table_keys > 0) table.emplace(*client->OpenTable("t"));
   for (size_t key = 0; key < world_->history.keys() && world_->journal.right(); ++key) {
     if (world_->history.of(key).empty()) continue;
-    for (const Path path : {Path::kServer, Path::kClient}) {
+    for (const Path path : paths) {
       CallOptions call;
       call.path = path;
       const int64_t begin_ns = world_->now_ns();

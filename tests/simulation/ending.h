@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "tests/simulation/users.h"
 #include "tests/simulation/world.h"
@@ -20,7 +21,7 @@ class Ending {
   // Lets time pass until every operation has ended and every region is served. If that takes too long, reports a
   // violation and returns false.
   bool Settle();
-  // Reads every key by each path, with a client without any state.
+  // Reads every key by each path, with a client without any state. With grants, does so as a user as well.
   void ReadAll();
   // Checks trees, tables and routes.
   void CheckCluster();
@@ -29,6 +30,7 @@ class Ending {
   void Empty();
 
  private:
+  void ReadAllBy(Client* client, const std::vector<Path>& paths);
   // Lists regions that nobody serves.
   std::string Unserved();
 

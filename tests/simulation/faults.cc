@@ -130,6 +130,11 @@ bool Faults::Inject(const FaultPlan& fault) {
     case Fault::kFlood:
       floods_.Begin(i, random.Next(), until_ns);
       return true;
+    case Fault::kGrant:
+      grants_.Give(i, &random, until_ns);
+      return true;
+    case Fault::kRevoke:
+      return grants_.Take(i, &random, until_ns);
     case Fault::kRollback:
       SetLaterRelease(i, true);
       Later(i, until_ns, [this, i] { SetLaterRelease(i, false); });

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tests/simulation/floods.h"
+#include "tests/simulation/grant_changes.h"
 #include "tests/simulation/users.h"
 #include "tests/simulation/world.h"
 
@@ -17,7 +18,7 @@ class Faults {
  public:
   // Both arguments must outlive it.
   Faults(World* world, Users* users)
-      : world_(world), users_(users), floods_(world), servers_(world->cluster.servers()) {}
+      : world_(world), users_(users), floods_(world), grants_(world), servers_(world->cluster.servers()) {}
 
   // Schedules all faults of the plan.
   void Plan();
@@ -61,6 +62,7 @@ class Faults {
   World* const world_;
   Users* const users_;
   Floods floods_;
+  GrantChanges grants_;
   std::vector<Server> servers_;
   std::vector<std::pair<SimHost*, SimHost*>> cuts_;
 };

@@ -16,6 +16,7 @@ void Floods::Begin(size_t server, uint64_t seed, int64_t until_ns) {
   Stranger* const stranger = strangers_.emplace_back(std::make_unique<Stranger>()).get();
   stranger->random = Random(seed);
   stranger->fabric = network->NewEndpoint(network->NewHost());
+  if (world_->plan.users > 0) stranger->fabric->SetSelf({Role::kClient, SimulationPlan::NameOf(1)});
   stranger->connection = stranger->fabric->Connect(fmt::format("sim{}", server), INT64_MAX, stranger);
   stranger->fabric->Drive([this, stranger] { Turn(stranger); });
   world_->At(until_ns, [stranger] { Kill(stranger); });

@@ -1,6 +1,8 @@
 // Floods lets strangers flood servers: clients that send all kinds of requests that cost much, wait for nothing, and
 // are killed in the middle.
 //
+// They are a user's, who may do what grants allow, if there are users.
+//
 // What they send changes nothing of what the simulation's clients have written.
 #pragma once
 

@@ -51,6 +51,11 @@ MUTANTS = {
     "evicts-all": (21, 70),
     "moved-from-leaf": (4, 30),
     "epochs-begin-again": (435, 1300),
+    "rights-kept": (5, 30),
+    "readers-kept": (5, 30),
+    "scan-past-grant": (62, 190),
+    "range-by-begin": (293, 880),
+    "tables-of-old": (229, 690),
 }
 
 

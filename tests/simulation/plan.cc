@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 
 #include "cell/base/random.h"
 #include "fmt/format.h"
@@ -24,7 +25,8 @@ constexpr std::array<std::string_view, kFaults> kNames = {
     "slow host",  "slow disk",       "delay",          "break",          "disk error",
     "expire",     "coordinator cut", "join",           "drain",          "checkpoint",
     "client cut", "disk full",       "slow directory", "no descriptors", "membership error",
-    "leaderless", "freeze",          "rollback",       "check",          "flood"};
+    "leaderless", "freeze",          "rollback",       "check",          "flood",
+    "grant",      "revoke"};
 
 // Returns whether a fault is allowed when nobody recovers regions, so that a dying server takes its regions with it.
 bool WithoutLogs(Fault fault) {
@@ -321,12 +323,31 @@ void DrawIdle(SimulationPlan* plan, Dice* dice) {
   }
 }
 
+// Lets most clients be plain users, whose rights are changed while they run.
+void DrawGrants(SimulationPlan* plan, Dice* dice) {
+  plan->users = 1 + dice->Below(3);
+  plan->grants_seed = dice->Seed();
+  for (ClientPlan& client : plan->clients) client.user = dice->Below(4) == 0 ? 0 : 1 + dice->Below(plan->users);
+  const int64_t between_ns = dice->OneOf({30'000, 200'000, 1'000'000});
+  const int64_t lasts_ns = dice->OneOf({30'000, 200'000, 1'000'000});
+  for (const Fault fault : {Fault::kGrant, Fault::kRevoke}) {
+    if (dice->Below(5) == 0) continue;
+    for (int64_t at_ns = dice->Around(between_ns); at_ns < plan->duration_ns; at_ns += dice->Around(between_ns)) {
+      plan->faults.push_back({at_ns, fault, dice->Around(lasts_ns), dice->Seed()});
+    }
+  }
+}
+
+// The faults that Draws can leave out one by one.
+constexpr size_t kFirstOfDraws = static_cast<size_t>(Fault::kDiskFull);
+constexpr size_t kLastOfDraws = static_cast<size_t>(Fault::kFlood);
+static_assert(kLastOfDraws - kFirstOfDraws + 1 == std::tuple_size_v<decltype(Draws::faults)>);
+
 }  // namespace
 
 bool Draws::Set(std::string_view name, bool on) {
-  static constexpr size_t kFirst = static_cast<size_t>(Fault::kDiskFull);
-  for (size_t i = kFirst; i < kFaults; ++i) {
-    if (name == kNames[i]) return faults[i - kFirst] = on, true;
+  for (size_t i = kFirstOfDraws; i <= kLastOfDraws; ++i) {
+    if (name == kNames[i]) return faults[i - kFirstOfDraws] = on, true;
   }
   const std::map<std::string_view, bool*> by_name = {{"large values", &large_values},
                                                      {"short timeouts", &short_timeouts},
@@ -346,6 +367,7 @@ bool Draws::Set(std::string_view name, bool on) {
                                                      {"disk steps", &disk_steps},
                                                      {"disk cached", &disk_cached},
                                                      {"files account", &files_account},
+                                                     {"grants", &grants},
                                                      {"suspicion", &suspicion},
                                                      {"deadlines", &deadlines},
                                                      {"disks heal", &disks_heal}};
@@ -442,16 +464,17 @@ SimulationPlan SimulationPlan::Draw(uint64_t seed, const Draws& draws) {
   }
   if (Dice own = dice_for(30); own.Below(3) == 0 && draws.clients_go) DrawComings(&plan, &own);
   if (Dice own = dice_for(52); own.Below(4) == 0 && draws.idle) DrawIdle(&plan, &own);
-  for (size_t i = static_cast<size_t>(Fault::kDiskFull); i < kFaults; ++i) {
+  for (size_t i = kFirstOfDraws; i <= kLastOfDraws; ++i) {
     Dice own = dice_for(i < static_cast<size_t>(Fault::kRollback) ? 8 + i : 18 + i);  // 30 to 34 are used elsewhere.
     const auto fault = static_cast<Fault>(i);
-    const bool there = own.Below(4) == 0 && !kinds.empty() && draws.faults[i - static_cast<size_t>(Fault::kDiskFull)];
+    const bool there = own.Below(4) == 0 && !kinds.empty() && draws.faults[i - kFirstOfDraws];
     if (!there || (plan.durability == Durability::kNone && !WithoutLogs(fault))) continue;
     for (int64_t at_ns = own.Around(2 * between_faults_ns); at_ns < plan.duration_ns;
          at_ns += own.Around(2 * between_faults_ns)) {
       plan.faults.push_back({at_ns, fault, own.Around(fault_ns), own.Seed()});
     }
   }
+  if (Dice own = dice_for(53); own.Below(6) == 0 && draws.grants) DrawGrants(&plan, &own);
   std::stable_sort(plan.faults.begin(), plan.faults.end(),
                    [](const FaultPlan& a, const FaultPlan& b) { return a.at_ns < b.at_ns; });
   plan.encrypted = draws.encrypted && !plan.Has(Fault::kRollback);  // LaterReleaseStore changes the format of others.
@@ -477,6 +500,38 @@ EvictionRules SimulationPlan::Rules() const {
   return rules;
 }
 
+std::string SimulationPlan::NameOf(int user) {
+  return user == 0 ? std::string(Grants::kEveryUser) : fmt::format("u{}", user);
+}
+
+SimulationPlan::Grant SimulationPlan::AnyGrant(Random* random) const {
+  Grant grant;
+  grant.user = NameOf(random->Below(8) == 0 ? 0 : 1 + static_cast<int>(random->Below(static_cast<uint64_t>(users))));
+  const uint64_t kind = random->Below(4);
+  if (kind == 1 && table_share > 0) {
+    grant.scope = {GrantScope::Kind::kTable, "t"};
+  } else if (kind != 0) {  // A prefix of a thousand keys, a hundred, ten, or of a single one.
+    const std::string key = fmt::format("k{:05}", random->Below(static_cast<uint64_t>(keys)));
+    grant.scope = {GrantScope::Kind::kPrefix, key.substr(0, 3 + random->Below(4))};
+  }
+  for (const char* const right : {"read", "scan", "write"}) {
+    if (random->Below(2) == 0) grant.rights.Add(*Rights::Parse(right));
+  }
+  if (grant.rights.empty()) grant.rights = *Rights::Parse("admin");
+  return grant;
+}
+
+std::vector<SimulationPlan::Grant> SimulationPlan::FirstGrants() const {
+  std::vector<Grant> grants;
+  Random random(grants_seed);
+  for (int user = 1; user <= users; ++user) {
+    const uint64_t how = random.Below(4);
+    if (how < 2) grants.push_back({NameOf(user), {}, *Rights::Parse(how == 0 ? "scan,write" : "read,write")});
+    for (uint64_t more = random.Below(4); more > 0; --more) grants.push_back(AnyGrant(&random));
+  }
+  return grants;
+}
+
 bool SimulationPlan::Evicts(std::string_view key, bool in_table, bool expires) const {
   if (!in_table && key.substr(0, kPinned.size()) == kPinned) return false;
   return evict == Eviction::kLru || (evict == Eviction::kTtl && expires);
@@ -494,11 +549,12 @@ std::string SimulationPlan::Summary() const {
       "{} servers and {} to come, durability {}, nodes of {} B, meganodes of {} KB, {} region ids; {} clients with {} "
       "operations in "
       "flight on {} keys ({} hot, {:.0f} % in a queue, {:.0f} % of ranges, tides of {} us, {:.0f} % expire within {} "
-      "us), evict {}, {:.0f} % of values up to {} KB, {:.0f} % in a table ({} B buckets), clocks within {} ppm; {} us; "
+      "us), {} users with grants, evict {}, {:.0f} % of values up to {} KB, {:.0f} % in a table ({} B buckets), clocks "
+      "within {} ppm; {} us; "
       "faults: {}",
       servers, joining, cell::ToString(durability), shape.node_bytes, shape.meganode_bytes >> 10, region_ids,
       clients.size(), tasks, keys, hot_keys, queue_share * 100, range_share * 100, tide_ns / 1000, expiry_share * 100,
-      expiry_ns_max / 1000, cell::ToString(evict), large_share * 100, large_bytes_max >> 10, table_share * 100,
+      expiry_ns_max / 1000, users, cell::ToString(evict), large_share * 100, large_bytes_max >> 10, table_share * 100,
       bucket_bytes, clock_gain_ppm, duration_ns / 1000, fmt::join(names, ", "));
 }
 

@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "cell/base/random.h"
+#include "cell/cluster/grants.h"
 #include "tests/test_cluster.h"
 
 namespace cell {
@@ -42,8 +44,10 @@ enum class Fault : uint8_t {
   kRollback,       // A server is upgraded to a release that writes another format of logs, and rolled back.
   kCheck,          // All regions of a server are checked, as `cellctl check` does. No region may have an error.
   kFlood,          // A stranger floods a server with requests that cost much, and is killed.
+  kGrant,          // An operator gives a user rights, and takes them some time later.
+  kRevoke,         // An operator takes rights from a user, and gives them back some time later.
 };
-inline constexpr size_t kFaults = 25;
+inline constexpr size_t kFaults = 27;
 std::string_view ToString(Fault fault);
 
 // One fault at one moment.
@@ -65,6 +69,7 @@ struct ClientPlan {
   int64_t idle_ns = 0;             // ...for this long. What it knows of the cluster becomes old.
   bool dies = false;               // Like a process that is killed, with operations in flight.
   bool closes = false;             // It is destroyed with operations in flight. If neither: it finishes its operations.
+  int user = 0;                    // The number of a user, who may do what grants allow; 0: it is an operator.
   uint64_t operations_max = UINT64_MAX;  // Per task.
 };
 
@@ -92,6 +97,7 @@ struct Draws {
   bool deadlines = true;      // Every call ends soon after its deadline.
   bool disks_heal = true;     // A failed disk is found to answer again without a restart.
   bool files_account = true;  // At the end there is no file that nobody needs.
+  bool grants = true;         // Some clients are plain users, and grants are enforced.
 
   // Enables the named kind. Returns false if there is no such kind.
   bool Set(std::string_view name, bool on);
@@ -147,6 +153,10 @@ struct SimulationPlan {
   int64_t late_ns_max = INT64_MAX;   // No call ends later than this after its deadline.
   int scan_tries = 1;                // A scan continues after this many errors less one.
 
+  // With users, grants are enforced from the begin.
+  int users = 0;             // Users are numbered from 1 on.
+  uint64_t grants_seed = 0;  // Decides what they have been granted at the begin.
+
   bool restarts_after_disk = true;  // A server whose disk failed is restarted. Otherwise it must recover by itself.
   bool files_account = true;        // At the end there is no file that nobody needs.
 
@@ -162,6 +172,17 @@ struct SimulationPlan {
   // Keys with this prefix are not evicted.
   static constexpr std::string_view kPinned = "k000";
   EvictionRules Rules() const;
+  // A client's user. It has the name NameOf(0), *, if it stands for every client.
+  static std::string NameOf(int user);
+  struct Grant {
+    std::string user;
+    GrantScope scope;
+    Rights rights;
+  };
+  // Draws a grant that may be given: for the table only if there is one.
+  Grant AnyGrant(Random* random) const;
+  // Returns the grants at the begin.
+  std::vector<Grant> FirstGrants() const;
   // Returns whether a pair may be evicted.
   bool Evicts(std::string_view key, bool in_table, bool expires) const;
   // Returns the plan in one line.

@@ -18,6 +18,7 @@ TEST(SimulationPlan, DrawsEveryFaultAndEveryKindOfCluster) {
   std::set<int64_t> tides;
   std::set<double> ranges;
   std::set<bool> joins;
+  std::set<int> users;
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     const SimulationPlan plan = SimulationPlan::Draw(seed);
     for (const FaultPlan& fault : plan.faults) faults.insert(fault.fault);
@@ -26,6 +27,7 @@ TEST(SimulationPlan, DrawsEveryFaultAndEveryKindOfCluster) {
     tides.insert(plan.tide_ns);
     ranges.insert(plan.range_share);
     joins.insert(plan.join.enabled);
+    users.insert(plan.users);
   }
   EXPECT_EQ(faults.size(), kFaults);
   EXPECT_EQ(durabilities.size(), 3u);
@@ -33,6 +35,7 @@ TEST(SimulationPlan, DrawsEveryFaultAndEveryKindOfCluster) {
   EXPECT_EQ(tides.size(), 5u);
   EXPECT_EQ(joins.size(), 2u);
   EXPECT_EQ(ranges.size(), 3u);
+  EXPECT_EQ(users.size(), 4u);
 }
 
 TEST(SimulationPlan, WhatIsLeftOutChangesNothingElse) {
@@ -46,6 +49,42 @@ TEST(SimulationPlan, WhatIsLeftOutChangesNothingElse) {
   }
   Draws draws;
   EXPECT_FALSE(draws.Set("rain", true));
+}
+
+// Plans of seeds that were found before stay as they are.
+TEST(SimulationPlan, GrantsAreAddedToWhatElseIsDrawn) {
+  size_t with_users = 0;
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    Draws draws;
+    SimulationPlan with = SimulationPlan::Draw(seed, draws);
+    ASSERT_TRUE(draws.Set("grants", false));
+    const SimulationPlan without = SimulationPlan::Draw(seed, draws);
+    ASSERT_EQ(without.users, 0);
+    with_users += with.users > 0;
+    with.users = 0;
+    with.grants_seed = 0;
+    for (ClientPlan& client : with.clients) client.user = 0;
+    std::erase_if(with.faults,
+                  [](const FaultPlan& fault) { return fault.fault == Fault::kGrant || fault.fault == Fault::kRevoke; });
+    EXPECT_EQ(PlanText(with), PlanText(without));
+  }
+  EXPECT_GT(with_users, 15u);
+  EXPECT_LT(with_users, 60u);
+}
+
+TEST(SimulationPlan, GrantsCanBeGiven) {
+  Random random(1);
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    const SimulationPlan plan = SimulationPlan::Draw(seed);
+    if (plan.users == 0) continue;
+    RegionTable table;
+    if (plan.table_share > 0) table.tables["t"];
+    std::vector<SimulationPlan::Grant> grants = plan.FirstGrants();
+    for (int i = 0; i < 20; ++i) grants.push_back(plan.AnyGrant(&random));
+    for (const SimulationPlan::Grant& grant : grants) {
+      EXPECT_EQ(table.ChangeGrant(grant.user, grant.scope, grant.rights, /*give=*/true), absl::OkStatus());
+    }
+  }
 }
 
 TEST(PlanText, GivesTheSamePlanBack) {
@@ -64,6 +103,9 @@ TEST(PlanText, RefusesWhatIsNoPlan) {
   EXPECT_FALSE(ParsePlan(R"({"servers": 0})").ok());
   EXPECT_FALSE(ParsePlan(R"({"surfers": 3})").ok());
   EXPECT_FALSE(ParsePlan(R"({"durability": "maybe"})").ok());
+  EXPECT_FALSE(ParsePlan(R"({"weights": [1, 0, 0, 0, 0], "paths": [1, 0, 0], "users": 1,
+                             "clients": [{"seed": 1, "user": 2}]})")
+                   .ok());
   EXPECT_FALSE(ParsePlan(R"({"faults": [{"at_ns": 1, "fault": "rain", "lasts_ns": 1, "seed": 1}]})").ok());
   EXPECT_TRUE(ParsePlan(R"({"seed": 3, "weights": [1, 0, 0, 0, 0], "paths": [1, 0, 0]})").ok());
 }

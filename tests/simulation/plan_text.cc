@@ -71,6 +71,8 @@ void EachField(Plan& plan, Visit&& visit) {
   visit("late_ns_max", plan.late_ns_max);
   visit("scan_limits", plan.scan_limits);
   visit("scan_tries", plan.scan_tries);
+  visit("users", plan.users);
+  visit("grants_seed", plan.grants_seed);
   visit("restarts_after_disk", plan.restarts_after_disk);
   visit("files_account", plan.files_account);
   visit("duration_ns", plan.duration_ns);
@@ -83,6 +85,7 @@ void EachClientField(Client& client, Visit&& visit) {
   visit("seed", client.seed);
   visit("tasks", client.tasks);
   visit("reads_only", client.reads_only);
+  visit("user", client.user);
   visit("operations_max", client.operations_max);
   visit("comes_ns", client.comes_ns);
   visit("goes_ns", client.goes_ns);
@@ -155,7 +158,9 @@ absl::Status CheckPlan(const SimulationPlan& plan) {
   int weight = 0, path = 0;
   for (const int one : plan.weights) weight += one;
   for (const int one : plan.paths) path += one;
-  const bool right = plan.servers >= 1 && plan.joining >= 0 && plan.regions_max >= 1 &&
+  bool users = plan.users >= 0;
+  for (const ClientPlan& client : plan.clients) users &= client.user >= 0 && client.user <= plan.users;
+  const bool right = users && plan.servers >= 1 && plan.joining >= 0 && plan.regions_max >= 1 &&
                      plan.large_bytes_max <= static_cast<int>(kValueBytesMax) &&
                      ValidNodeBytes(plan.shape.node_bytes) && plan.shape.meganode_bytes % plan.shape.node_bytes == 0 &&
                      plan.shape.meganode_bytes > 0 && plan.shape.extents_bytes % 4096 == 0 && plan.keys >= 1 &&

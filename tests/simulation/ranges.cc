@@ -45,6 +45,8 @@ Task<bool> Users::UseRange(User* user, CallOptions call, Random* random) {
   const size_t count = 1 + random->Below(most);
   KeyRange range{world_->table_keys + random->Below(keys - count + 1), 0, random->Below(2) == 0};
   range.end = range.first + count;
+  const std::optional<GrantedKeys> own = ChooseGranted(*user, random);
+  if (own.has_value()) range.first = own->first, range.end = own->end;
   range.slices_left = random->Below(4) == 0 ? static_cast<int>(random->Below(3)) : INT32_MAX;
   range.deletes = range.deletes && !user->plan->reads_only;
   for (size_t key = range.first; key < range.end; ++key) range.deletes = range.deletes && MayWrite(key);
@@ -66,10 +68,12 @@ Task<bool> Users::UseRange(User* user, CallOptions call, Random* random) {
   // The tree has no keys below the first and above the last.
   const bool from_begin = range.first == world_->table_keys && random->Below(2) == 0;
   const bool to_end = range.end == world_->history.keys() && random->Below(2) == 0;
-  const std::string from = from_begin ? "" : KeyName(range.first);
+  std::string from = from_begin ? "" : KeyName(range.first);
   std::optional<std::string> to;
   if (!to_end) to = KeyName(range.end);
+  if (own.has_value()) from = own->from, to = own->to;
   const char* const what = range.deletes ? "deletion of a range" : "count";
+  const uint64_t since = world_->grants.oldest();
   Client* const client = user->of.client.get();
   Task<absl::StatusOr<uint64_t>> task = range.deletes ? client->AsyncDeleteRange(from, to, std::move(options))
                                                       : client->AsyncCount(from, to, std::move(options));
@@ -79,6 +83,12 @@ Task<bool> Users::UseRange(User* user, CallOptions call, Random* random) {
   world_->journal.Trace("client {} {} from {} to {} since {}: {}", user->index, what, from, to.value_or("the end"),
                         begin_ns, pairs.ok() ? fmt::format("{} pairs", *pairs) : std::string(pairs.status().message()));
   CheckTime(*user, what, begin_ns, *call.timeout_us);
+  const Right right = range.deletes ? Right::kWrite : Right::kScan;
+  const Verdict granted = Granted(*user, since, [&](const UserRights& rights) {
+    return rights.OfRange(right, from, to.has_value() ? std::optional<std::string_view>(*to) : std::nullopt);
+  });
+  CheckGranted(*user, fmt::format("a {} from {} to {}", what, from, to.value_or("the end")), granted, since,
+               Path::kServer, pairs.status());
   if (pairs.ok()) {
     EndSlice(user, range.end, *pairs, &range);
     co_return true;

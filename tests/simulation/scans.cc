@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <utility>
 
 #include "cell/base/random.h"
 #include "tests/simulation/users.h"
@@ -59,15 +60,52 @@ bool Users::Take(absl::Span<const Scan::Entry> batch, int64_t begin_ns, ScanRang
   return true;
 }
 
+// Checks that what a batch says of keys was granted, and that a refusal was right. Call it before the batch is taken.
+void Users::CheckScanned(const User& user, uint64_t since, const ScanRange& range,
+                         const absl::StatusOr<absl::Span<const Scan::Entry>>& batch) {
+  if (!user.plain()) return;
+  const ScanOptions& options = range.options;
+  const bool down = options.reverse;
+  if (!batch.ok()) {
+    const std::string from = down || range.last.empty() ? options.from : range.last;
+    const std::string to = down && !range.last.empty() ? range.last : *options.to;
+    const Verdict rest =
+        Granted(user, since, [&](const UserRights& rights) { return rights.OfRange(Right::kScan, from, to); });
+    CheckGranted(user, fmt::format("a scan from {} to {} ({})", from, to, down ? "reverse" : "forward"), rest, since,
+                 *options.call.path, batch.status());
+    return;
+  }
+  if (batch->empty() && range.seen.size() >= options.limit) return;
+  // It says of each key that it has passed whether it is there.
+  size_t first = range.first, end = range.first + range.count;
+  if (!range.last.empty()) (down ? end : first) = std::stoul(range.last.substr(1)) + (down ? 0 : 1);
+  if (!batch->empty()) {
+    const size_t last = std::stoul(std::string(batch->back().key.substr(1)));
+    (down ? first : end) = last + (down ? 0 : 1);
+  }
+  for (size_t key = first; key < end; ++key) {
+    const Verdict of_key = Granted(
+        user, since, [name = KeyName(key)](const UserRights& rights) { return rights.OfKey(Right::kScan, name); });
+    if (of_key != Verdict::kNever) continue;
+    CheckGranted(user, fmt::format("a scan by {} over {}", cell::ToString(*options.call.path), KeyName(key)), of_key,
+                 since, *options.call.path, absl::OkStatus());
+    return;
+  }
+}
+
 Task<bool> Users::ScanOnce(User* user, ScanRange* range) {
   const ScanOptions& options = range->options;
   const int64_t begin_ns = world_->now_ns();
+  uint64_t since = world_->grants.oldest(), since_this = since;
   Scan scan = user->of.client->NewScan(options);
   bool ended = false;
   for (int tries = range->tries; tries > 0 && !ended;) {
     const int64_t batch_ns = world_->now_ns();
+    // A batch may have been read ahead during the call before. What was read of memory is kept longer.
+    if (options.call.path == Path::kServer) since = std::exchange(since_this, world_->grants.oldest());
     const auto batch = co_await scan.AsyncNextBatch();
     CheckTime(*user, "a scan's batch", batch_ns, *options.call.timeout_us, kDeadlinesOfABatch);
+    CheckScanned(*user, since, *range, batch);
     if (!batch.ok()) {
       world_->journal.Trace("client {} scan of {} from {}: {}", user->index, range->count, options.from,
                             std::string(batch.status().message()));
@@ -105,6 +143,12 @@ Task<bool> Users::ScanSome(User* user, CallOptions call, Random* random) {
   ScanOptions& options = range.options;
   options.from = KeyName(range.first);
   options.to = KeyName(range.first + range.count);
+  if (const std::optional<GrantedKeys> own = ChooseGranted(*user, random); own.has_value()) {
+    range.first = own->first;
+    range.count = own->end - own->first;
+    options.from = own->from;
+    options.to = own->to;
+  }
   options.batch = static_cast<uint32_t>(1 + random->Below(40));
   options.reverse = random->Below(2) == 0;
   options.read_ahead = random->Below(4) != 0;

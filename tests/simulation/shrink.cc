@@ -108,6 +108,10 @@ class Shrinker {
     set(&SimulationPlan::range_share, 0.0);
     set(&SimulationPlan::expiry_share, 0.0);
     set(&SimulationPlan::evict, Eviction::kNone);
+    add([](SimulationPlan* plan) {
+      for (ClientPlan& client : plan->clients) client.user = 0;
+      return std::exchange(plan->users, 0) > 0;
+    });
     add([](SimulationPlan* plan) { return std::exchange(plan->balance.enabled, false); });
     add([](SimulationPlan* plan) { return std::exchange(plan->join.enabled, false); });
     add([](SimulationPlan* plan) { return plan->servers > 1 && --plan->servers > 0; });

@@ -7,6 +7,7 @@
 #include "tests/simulation/account.h"
 #include "tests/simulation/ending.h"
 #include "tests/simulation/faults.h"
+#include "tests/simulation/grant_changes.h"
 #include "tests/simulation/users.h"
 #include "tests/simulation/world.h"
 
@@ -30,6 +31,7 @@ SimulationReport Simulate(const SimulationPlan& plan, Mutant mutant,
     }
     if (plan.evict != Eviction::kNone) CELL_CHECK(world.cluster.SetEviction("t", plan.evict).ok());
   }
+  if (plan.users > 0) GrantChanges(&world).Enforce();
   users.Open();
   faults.Plan();
   world.RunUntil(world.now_ns() + plan.duration_ns, [] { return false; });

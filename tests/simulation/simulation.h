@@ -8,6 +8,9 @@
 //               certainly there and of those that were possibly there
 //   durability  what was acknowledged is there at the end (sync: by the above; async: what was acknowledged a bound
 //               before any fault)
+//   grants      what a user was allowed all the time is not refused, and what it was never allowed is, and is not done;
+//               nothing else is in a scan or a count, and no memory is read, from the turn in which the server has seen
+//               the change of the grants
 //   errors      a write that failed plainly did not happen; one that is MaybeApplied did or did not
 //   the end     after the faults every operation ends, every region is served, the trees and tables are right, and all
 //               half splits and routes are complete once every leaf was written to
@@ -36,6 +39,7 @@ struct SimulationReport {
   uint64_t operations = 0;  // Operations that ended.
   uint64_t maybe = 0;       // With an unknown outcome.
   uint64_t failed = 0;
+  uint64_t denied = 0;            // Of these: for want of a grant.
   uint64_t checked = 0;           // In histories of keys.
   uint64_t gave_up = 0;           // Histories too complex to be decided.
   uint64_t clients = 0;           // Clients that came.

@@ -69,7 +69,9 @@ bool Users::Come(User* user) {
   options.refused_pause_us = 5;
   options.report = false;
   options.seed = user->plan->seed;
-  absl::StatusOr<SimCluster::DrivenClient> come = world_->cluster.TryNewDrivenClient(options);
+  std::optional<Identity> self;
+  if (user->plain()) self = {Role::kClient, SimulationPlan::NameOf(user->plan->user)};
+  absl::StatusOr<SimCluster::DrivenClient> come = world_->cluster.TryNewDrivenClient(options, self);
   if (!come.ok()) {
     world_->journal.Trace("client {} finds nobody: {}", user->index, std::string(come.status().message()));
     return false;
@@ -239,6 +241,10 @@ void Users::CheckError(const User& user, const std::string& what, const absl::St
     case absl::StatusCode::kDeadlineExceeded:
     case absl::StatusCode::kResourceExhausted:
       return;
+    case absl::StatusCode::kPermissionDenied:
+      if (user.plain()) return;  // CheckGranted knows whether that is right.
+      world_->journal.Violate("{}: {}", what, status.ToString());
+      return;
     case absl::StatusCode::kCancelled:
       if (user.closed) return;
       [[fallthrough]];
@@ -314,6 +320,7 @@ Task<bool> Users::UseKey(User* user, size_t key, Kind kind, CallOptions call) {
   const bool expires = operation.expiry_ns != KeyOperation::kNever;
   operation.evictable = kind == Kind::kPut && world_->plan.Evicts(name, table != nullptr, expires);
   const uint64_t order = ++writes_ever_;
+  const uint64_t since = world_->grants.oldest();
   if (IsWrite(kind)) {
     user->writes[order] = {key, operation};
     const Expires expiry = expires ? Expires::AtNs(static_cast<uint64_t>(operation.expiry_ns)) : Expires::Never();
@@ -344,10 +351,16 @@ Task<bool> Users::UseKey(User* user, size_t key, Kind kind, CallOptions call) {
   world_->journal.Trace("client {} {} {} {} by {} since {}: {}", user->index, kWords[static_cast<size_t>(kind)], name,
                         operation.value, cell::ToString(*call.path), operation.begin_ns,
                         status.ok() ? fmt::format("{}", operation.existed) : std::string(status.message()));
-  CheckTime(*user, fmt::format("a {} of {} by {}", kWords[static_cast<size_t>(kind)], name, cell::ToString(*call.path)),
-            operation.begin_ns, *call.timeout_us);
+  const std::string what =
+      fmt::format("a {} of {} by {}", kWords[static_cast<size_t>(kind)], name, cell::ToString(*call.path));
+  CheckTime(*user, what, operation.begin_ns, *call.timeout_us);
+  const Right right = IsWrite(kind) ? Right::kWrite : Right::kRead;
+  const Verdict granted = Granted(*user, since, [&](const UserRights& rights) {
+    return table != nullptr ? rights.OfTable(right, "t") : rights.OfKey(right, name);
+  });
+  CheckGranted(*user, what, granted, since, *call.path, status);
   if (!status.ok()) {
-    if (IsWrite(kind) && IsMaybeApplied(status)) {
+    if (IsWrite(kind) && IsMaybeApplied(status)) {  // It may also happen later, when the grants allow it.
       ++report.maybe;
       ++unknown_[key];
       operation.end_ns = KeyOperation::kNever;

@@ -44,6 +44,8 @@ class Users {
   static constexpr int kUnknownMax = 4;
 
   struct User {
+    bool plain() const { return plan->user > 0; }  // It may do what its grants allow.
+
     size_t index;
     const ClientPlan* plan;
     SimCluster::DrivenClient of;
@@ -86,6 +88,24 @@ class Users {
   Task<bool> ScanSome(User* user, CallOptions call, Random* random);
   Task<bool> ScanOnce(User* user, ScanRange* range);
   bool Take(absl::Span<const Scan::Entry> batch, int64_t begin_ns, ScanRange* range);
+  void CheckScanned(const User& user, uint64_t since, const ScanRange& range,
+                    const absl::StatusOr<absl::Span<const Scan::Entry>>& batch);
+
+  // grants.cc: what a plain user may do.
+  using Verdict = GrantHistory::Verdict;
+  // Returns whether a user passes the test by the grants that servers have gone by since `since`.
+  Verdict Granted(const User& user, uint64_t since, const GrantHistory::Test& test) const;
+  // Reports a violation if what a user was allowed was refused for want of a grant, or if something else was done.
+  // `verdict` says whether it was allowed.
+  void CheckGranted(const User& user, const std::string& what, Verdict verdict, uint64_t since, Path path,
+                    const absl::Status& status);
+  // Returns the keys of the tree for which a user has a grant now, one of those for a prefix. Returns nullopt as often,
+  // and if there is none.
+  struct GrantedKeys {
+    size_t first, end;  // Numbers.
+    std::string from, to;
+  };
+  std::optional<GrantedKeys> ChooseGranted(const User& user, Random* random) const;
 
   // ranges.cc: a count, or a deletion, of some range.
   struct KeyRange;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "tests/sim_cluster.h"
+#include "tests/simulation/grant_history.h"
 #include "tests/simulation/history.h"
 #include "tests/simulation/journal.h"
 #include "tests/simulation/plan.h"
@@ -39,7 +40,17 @@ class World {
         table_keys(static_cast<size_t>(plan.table_share * plan.keys)),
         cluster(plan.shape, SimOf(plan), ClusterOf(plan, mutant)),
         journal([this] { return now_ns(); }, tell),
-        history(static_cast<size_t>(plan.keys)) {}
+        history(static_cast<size_t>(plan.keys)),
+        grants(&cluster) {
+    if (plan.users == 0) return;
+    cluster.network()->SetOnRead([this](const SimFabric& reader, const SimFabric& server) {
+      if (grants.MayRead(reader.self(), server)) return;
+      journal.Violate("{} was let read memory, but may not scan everything", cell::ToString(reader.self()));
+    });
+  }
+  ~World() { cluster.network()->SetOnRead(nullptr); }
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
 
   int64_t now_ns() { return cluster.network()->now_ns(); }
 
@@ -67,6 +78,7 @@ class World {
   SimCluster cluster;
   Journal journal;
   History history;
+  GrantHistory grants;
   SimulationReport report;
   bool healed = false;  // The faults are over.
 

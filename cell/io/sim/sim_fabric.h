@@ -148,6 +148,7 @@ class SimFabric : public Fabric {
   bool NotHandedOver(const Connection& connection, absl::Span<const ReadPart> parts) const;
   void ReadWhenHandedOver(ConnectionId connection, std::vector<ReadPart> parts, int64_t deadline_ns,
                           Completion* completion);
+  void RefuseRead(ConnectionId connection, int64_t deadline_ns, Completion* completion);
   void TryConnect(ConnectionId id, const std::string& address, int64_t deadline_ns, Completion* completion);
   void LosePeers();
   void PeerGoes(ConnectionId peer);

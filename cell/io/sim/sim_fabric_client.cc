@@ -102,6 +102,20 @@ void SimFabric::ReadWhenHandedOver(ConnectionId id, std::vector<ReadPart> parts,
                });
 }
 
+// A refusal comes from the server. Who tries again at once would stop the time otherwise.
+void SimFabric::RefuseRead(ConnectionId id, int64_t deadline_ns, Completion* completion) {
+  const uint64_t operation = connections_[id].operations++;
+  connections_[id].pending[operation] = {completion, true, deadline_ns};
+  ExpireAt(deadline_ns);
+  network_->Carry(
+      connections_[id].server->host_, host_, LeavesNs(), 2 * network_->options_.latency_ns, nullptr,
+      [this, alive = alive_, id, operation] {
+        if (!*alive) return;
+        Finish(id, operation, absl::PermissionDeniedError("the server lets this client read no memory"), {});
+      },
+      this);
+}
+
 void SimFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, int64_t deadline_ns, Completion* completion) {
   if (id >= connections_.size() || connections_[id].server == nullptr) {
     return Tell(completion, absl::UnavailableError("not connected"));
@@ -111,8 +125,9 @@ void SimFabric::Read(ConnectionId id, absl::Span<const ReadPart> parts, int64_t 
     return ReadWhenHandedOver(id, {parts.begin(), parts.end()}, deadline_ns, completion);
   }
   if (!server->readers_.Has(server->peers_[connections_[id].peer].identity)) {
-    return Tell(completion, absl::PermissionDeniedError("the server lets this client read no memory"));
+    return RefuseRead(id, deadline_ns, completion);
   }
+  if (network_->on_read_) network_->on_read_(*this, *server);
   SimNetwork::Transfer transfer{this, server->host_, id, 0, {}, 0, 0};
   uint64_t bytes = 0;
   for (const ReadPart& part : parts) {

@@ -112,6 +112,10 @@ class SimNetwork {
     delayed_share_ = share;
     delay_max_ns_ = delay_max_ns;
   }
+  // Sets a function that is called with each read of a server's memory that is let through, before it is carried out.
+  // Null: none is called.
+  using OnRead = std::function<void(const SimFabric& reader, const SimFabric& server)>;
+  void SetOnRead(OnRead on_read) { on_read_ = std::move(on_read); }
   // Breaks all connections between the two hosts, on both sides.
   void Break(SimHost* one, SimHost* other);
 
@@ -178,6 +182,7 @@ class SimNetwork {
   uint64_t cuts_made_ = 0;
   double delayed_share_ = 0;
   int64_t delay_max_ns_ = 0;
+  OnRead on_read_;
 };
 
 }  // namespace cell

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "cell/base/bytes.h"
+#include "cell/base/mutant.h"
 #include "fmt/format.h"
 #include "pilaf/hash_layout.h"
 
@@ -19,10 +20,11 @@ std::string RangeText(std::string_view from, std::string_view to) {
 }  // namespace
 
 void Permissions::Follow() {
-  followed_ = true;
+  const bool first = !std::exchange(followed_, true);
   version_ = grants().version();
   enforced_ = grants().enforced();
-  by_peer_.clear();
+  if (!Mutated(Mutant::kRightsKept)) by_peer_.clear();
+  if (!first && Mutated(Mutant::kReadersKept)) return;
   Readers readers;
   if (enforced_) {
     readers.clients = ReadersOfMemory(grants());
@@ -39,7 +41,8 @@ const UserRights* Permissions::Look(const IncomingCall& call) {
 
 std::optional<std::string_view> Permissions::TableOf(uint32_t region) {
   const RegionTable& table = membership_->state().table;
-  if (table.version != tables_version_) {
+  const bool known = tables_version_ != UINT64_MAX && Mutated(Mutant::kTablesOfOld);
+  if (table.version != tables_version_ && !known) {
     tables_.clear();
     for (const auto& [name, parts] : table.tables) {
       for (const auto& [first, part] : parts.parts) tables_.emplace(part, name);
@@ -62,6 +65,7 @@ absl::Status Permissions::CheckRange(const IncomingCall& call, Pointer root, Rig
   if (rights == nullptr) return absl::OkStatus();
   // Tables have no ranges, which is said elsewhere. Which table it is does not matter.
   if (root == HashRootOf(root.region())) return absl::OkStatus();
+  if (rights->OfKey(right, from) && Mutated(Mutant::kRangeByBegin)) return absl::OkStatus();
   if (rights->OfRange(right, from, to.empty() ? std::nullopt : std::optional(to))) return absl::OkStatus();
   return Refuse(call, right, RangeText(from, to));
 }
@@ -109,6 +113,7 @@ absl::Status Permissions::CheckScan(const IncomingCall& call, Pointer root, std:
   if (*span == nullptr) {
     return Refuse(call, Right::kScan, fmt::format("key {}, where the scan goes on", ForMessage(from)));
   }
+  if (Mutated(Mutant::kScanPastGrant)) *span = nullptr;
   return absl::OkStatus();
 }
 
