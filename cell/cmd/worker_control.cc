@@ -79,7 +79,7 @@ Task<absl::Status> ChangeGrantOn(Worker* worker, ControlledWorker::GrantChange c
   // Whether a revoke was made once. It is made again if the answer was lost, and then there is nothing left to take.
   const auto taken = std::make_shared<bool>(false);
   Membership::TableChange apply = [change, rights = *rights, taken](RegionTable* its) {
-    const absl::Status status = its->ChangeGrant(change.user, ScopeOf(change.scope), rights, !change.revoke);
+    absl::Status status = its->ChangeGrant(change.user, ScopeOf(change.scope), rights, !change.revoke);
     if (change.revoke && *taken && absl::IsNotFound(status)) return absl::OkStatus();
     if (status.ok()) *taken = true;
     return status;
