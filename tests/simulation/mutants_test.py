@@ -21,7 +21,7 @@ MUTANTS = {
     "old-copy-stays": (435, 1300),
     "sealed-too-late": (1, 30),
     "epoch-unchecked": (207, 630),
-    "table-lease-unchecked": (2911, 4000),
+    "table-lease-unchecked": (3539, 4000),
     "stale-cache-trusted": (1, 30),
     "cuckoo-from-front": (627, 1900),
     "no-second-look": (339, 1000),
