@@ -1,7 +1,8 @@
 """Repeatedly kills servers with -9 under load, and compares the tree and the tables with what was acknowledged.
 
 With sync nothing that was acknowledged is lost; with async nothing that was acknowledged longer than 100 ms before
-the kill. A cycle kills one of three servers, or all of them; then they are started again.
+the kill. A cycle kills one of three servers, or all of them; then they are started again. With --ceph the logs are in a
+pool of a real Ceph with three OSDs, of which a cycle may kill one, too.
 """
 
 import argparse
@@ -15,6 +16,8 @@ import time
 from pathlib import Path
 
 from tools import cluster
+from tools.ceph_server import Ceph
+from tools.free_ports import free_port
 
 OPTIONS = {"servers": 3, "meganode_bytes": 64 << 10, "extents_bytes": 128 << 10, "regions_max": 64}
 # How long before the kill writes of async may have been acknowledged and still be lost. At most 10 ms of writes are
@@ -30,7 +33,7 @@ def owners(directory):
     return {r["region"]: r["server"] for r in json.loads((directory / "regions.json").read_text())["regions"]}
 
 
-def cycle(directory, servers, durability, killed_ns, number):
+def cycle(directory, servers, durability, killed_ns, number, flags, ceph):
     """Runs the writer once, with a kill. Returns the time of the kill, and how many regions others took over meanwhile.
     """
     command = [cluster.binary("tests/crash_writer"), "--cluster", str(directory), "--state", str(directory / "state"), "--seconds", "1",
@@ -43,6 +46,9 @@ def cycle(directory, servers, durability, killed_ns, number):
     victims = range(3) if random.random() < 0.3 else [random.randrange(3)]
     names = [f"server-{victim}" for victim in victims]
     before = owners(directory)
+    osd = f"osd.{random.randrange(3)}" if ceph is not None and random.random() < 0.3 else None
+    if osd is not None:
+        ceph.end(osd, signal.SIGKILL)
     killed_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)  # Taken before the kill, because this program may be delayed
                                                             # here.
     for victim in victims:
@@ -54,7 +60,9 @@ def cycle(directory, servers, durability, killed_ns, number):
     after = owners(directory)
     taken = sum(owner in names and after.get(region, owner) not in names for region, owner in before.items())
     for victim in victims:
-        servers[victim] = cluster.start_server(directory, f"server-{victim}", FLAGS)
+        servers[victim] = cluster.start_server(directory, f"server-{victim}", flags)
+    if osd is not None:
+        ceph.start(osd)
     rest = writer.communicate(timeout=120)[0]
     if writer.returncode != 0:
         logs = "\n".join((directory / f"server-{s}.log").read_text()[-3000:] for s in range(3))
@@ -67,6 +75,7 @@ def main():
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--cycles", type=int, help="number of cycles, instead of a time")
     parser.add_argument("--durability", choices=("sync", "async"), help="durability to test (default: both, one after the other)")
+    parser.add_argument("--ceph", action="store_true", help="keep the logs in a Ceph that is started for it, with three OSDs")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # Leave no server behind.
@@ -74,21 +83,25 @@ def main():
     modes = [args.durability] if args.durability else ["sync", "async"]
     for durability in modes:
         with tempfile.TemporaryDirectory(prefix="cell-crash-loop-", dir=MEMORY if MEMORY.is_dir() else None) as temporary:
-            directory = Path(temporary)
-            servers = cluster.up(directory, durability=durability, server_flags=FLAGS, **OPTIONS)
-            for layout in TABLES:
-                subprocess.run([cluster.binary("tools/cellctl"), "--cluster", str(directory), "hash", "create", layout, "--layout", layout], check=True)
-            end, number, killed_ns = time.monotonic() + 60 * args.minutes / len(modes), 0, -1
-            taken = 0
+            directory, flags, ceph, servers = Path(temporary) / "cell", list(FLAGS), None, []
+            end, number, killed_ns, taken = time.monotonic() + 60 * args.minutes / len(modes), 0, -1, 0
             try:
+                if args.ceph:
+                    ceph = Ceph(Path(temporary) / "ceph", free_port(), osds=3, osd_bytes=1 << 30)
+                    flags += ["--log-store", f"rados:cell@{ceph.conf}"]
+                servers = cluster.up(directory, durability=durability, server_flags=flags, **OPTIONS)
+                for layout in TABLES:
+                    subprocess.run([cluster.binary("tools/cellctl"), "--cluster", str(directory), "hash", "create", layout, "--layout", layout], check=True)
                 while number < args.cycles if args.cycles else time.monotonic() < end:
                     number += 1
-                    killed_ns, more, said = cycle(directory, servers, durability, killed_ns, number)
+                    killed_ns, more, said = cycle(directory, servers, durability, killed_ns, number, flags, ceph)
                     taken += more
                     if sys.stdout.isatty():
                         print(f"\r{durability}: {number} cycles, {taken} regions taken over; {said}", end="", flush=True)
             finally:
                 cluster.end(servers)
+                if ceph is not None:
+                    ceph.stop(signal.SIGKILL)
             print(f"\n{durability}: {number} cycles, {taken} regions taken over by others, nothing lost that must not be; the last: {said}", flush=True)
     return 0
 

@@ -4,7 +4,8 @@
 // Invariants
 //   1. Writes of one region keep the order of their arrival.
 //   2. Together they take at most kBytesMax, where each counts as its bytes and kBytesPerWrite.
-//   3. If they take that much, a write of a peer that holds less than another one takes the place of the other's.
+//   3. If they take that much, a write of a user who holds less than another one takes the place of the other's, and of
+//      two connections of one user a write of the one that holds less.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +20,7 @@
 #include "cell/base/check.h"
 #include "cell/io/fabric/fabric.h"
 #include "cell/server/request/keyed_request.h"
-#include "cell/server/request/peer_shares.h"
+#include "cell/server/request/shares.h"
 
 namespace cell {
 
@@ -42,16 +43,17 @@ class HeldWrites {
 
   // Returns whether a write with a request of this size can be added.
   bool HasRoom(size_t request_bytes) const { return shares_.total() + WeightOf(request_bytes) <= bytes_max_; }
-  // Removes a write of the peer that holds most, if that is more than `peer` would hold with a request of this size. It
-  // was the last of its region. Returns the call, which must be answered, and what it was.
+  // Makes room for a call (Shares::InTheWayOf): removes a write of whoever is in its way, the last of its region.
+  // Returns that write's call, which must be answered, and what it was.
   struct Displaced {
     IncomingCall call;
     MessageKind kind;
     uint16_t upload;
   };
-  std::optional<Displaced> Displace(ConnectionId peer, size_t request_bytes) {
-    const std::optional<ConnectionId> most = shares_.Heaviest();
-    if (!most.has_value() || shares_.of(*most) <= shares_.of(peer) + WeightOf(request_bytes)) return std::nullopt;
+  std::optional<Displaced> Displace(const IncomingCall& call) {
+    const std::optional<ConnectionId> most =
+        shares_.InTheWayOf(ToString(*call.from), call.peer, WeightOf(call.request.size()));
+    if (!most.has_value()) return std::nullopt;
     for (auto& [region, writes] : by_region_) {
       const auto last =
           std::find_if(writes.rbegin(), writes.rend(), [&](const HeldWrite& held) { return held.call.peer == *most; });
@@ -75,7 +77,7 @@ class HeldWrites {
         by_region_[request.root.region()].emplace_back(HeldWrite{call, std::string(AsText(call.request)), {}, now_ns});
     held.call.request = {};
     CELL_CHECK(ParseKeyedRequest(kind, AsBytes(held.bytes), &held.request).ok());
-    shares_.Add(call.peer, WeightOf(held.bytes.size()));
+    shares_.Add(ToString(*call.from), call.peer, WeightOf(held.bytes.size()));
     ++size_;
     ++ever_;
   }
@@ -140,7 +142,7 @@ class HeldWrites {
 
   const size_t bytes_max_;
   std::map<uint32_t, std::list<HeldWrite>> by_region_;  // No list is empty.
-  PeerShares shares_;
+  Shares shares_;
   size_t size_ = 0;
   uint64_t ever_ = 0;
   uint64_t displaced_ = 0;

@@ -11,12 +11,15 @@
 namespace cell {
 namespace {
 
+const Identity kAlice{Role::kClient, "alice"}, kBob{Role::kClient, "bob"};
+
 class HeldWritesTest : public ::testing::Test {
  protected:
   void Hold(ConnectionId peer, uint32_t region, const std::string& key, int64_t now_ns = 0) {
     const std::string message = MakeKeyRequest(MessageKind::kDelete, RootOf(region), {}, key);
     IncomingCall call{};
     call.peer = peer;
+    call.from = &kAlice;
     call.request = AsBytes(message);
     held_.Add(call, MessageKind::kDelete, now_ns);
   }
@@ -25,6 +28,7 @@ class HeldWritesTest : public ::testing::Test {
     const std::string message = MakePutRequest(RootOf(7), {}, 0, "key", 5, upload);
     IncomingCall call{};
     call.peer = peer;
+    call.from = &kAlice;
     call.request = AsBytes(message);
     held_.Add(call, MessageKind::kPut, 0);
   }
@@ -93,37 +97,58 @@ TEST_F(HeldWritesTest, TheLongestWaitIsKept) {
   EXPECT_EQ(held_.longest_ns(), 5);
 }
 
-// Peer 1 holds all that may be held. Others still get as much as it, and no write loses its place to an equal.
-TEST_F(HeldWritesTest, APeerThatHoldsLessTakesThePlaceOfOneThatHoldsMore) {
-  constexpr size_t kWrites = 8;
-  const std::string message = MakeKeyRequest(MessageKind::kDelete, RootOf(7), {}, "a");
-  HeldWrites held(kWrites * (HeldWrites::kBytesPerWrite + message.size()));
-  const auto add = [&](ConnectionId peer) {
+class HeldWritesShares : public HeldWritesTest {
+ protected:
+  static constexpr size_t kWrites = 8;
+
+  // Adds a write. Returns "held", "refused", or the number and the connection of the one whose place it took.
+  std::string Add(ConnectionId peer, const Identity& user) {
     IncomingCall call{};
     call.peer = peer;
-    call.id = held.ever();
-    call.request = AsBytes(message);
+    call.from = &user;
+    call.id = full_.ever();
+    call.request = AsBytes(message_);
     std::optional<HeldWrites::Displaced> displaced;
-    if (!held.HasRoom(message.size())) {
-      displaced = held.Displace(peer, message.size());
-      if (!displaced.has_value()) return std::string("refused");
+    if (!full_.HasRoom(message_.size())) {
+      displaced = full_.Displace(call);
+      if (!displaced.has_value()) return "refused";
     }
-    held.Add(call, MessageKind::kDelete, 0);
+    full_.Add(call, MessageKind::kDelete, 0);
     return displaced.has_value() ? fmt::format("{} of {}", displaced->call.id, displaced->call.peer) : "held";
-  };
-  for (size_t i = 0; i < kWrites; ++i) EXPECT_EQ(add(1), "held");
-  EXPECT_EQ(add(1), "refused");
-  EXPECT_EQ(add(2), "7 of 1");  // Its last one.
-  EXPECT_EQ(add(2), "6 of 1");
-  EXPECT_EQ(add(3), "5 of 1");
-  EXPECT_EQ(add(1), "refused");
-  EXPECT_EQ(add(2), "4 of 1");
-  EXPECT_EQ(add(2), "refused");
-  EXPECT_EQ(held.size(), kWrites);
-  EXPECT_EQ(held.displaced(), 4u);
-  held.Remove(1);
-  EXPECT_EQ(held.size(), 4u);
-  EXPECT_EQ(add(1), "held");
+  }
+
+  const std::string message_ = MakeKeyRequest(MessageKind::kDelete, RootOf(7), {}, "a");
+  HeldWrites full_{kWrites * (HeldWrites::kBytesPerWrite + message_.size())};
+};
+
+// Connection 1 holds all that may be held. Others of its user still get as much as it, and no write loses its place to
+// an equal.
+TEST_F(HeldWritesShares, AConnectionThatHoldsLessTakesThePlaceOfOneThatHoldsMore) {
+  for (size_t i = 0; i < kWrites; ++i) EXPECT_EQ(Add(1, kAlice), "held");
+  EXPECT_EQ(Add(1, kAlice), "refused");
+  EXPECT_EQ(Add(2, kAlice), "7 of 1");  // Its last one.
+  EXPECT_EQ(Add(2, kAlice), "6 of 1");
+  EXPECT_EQ(Add(3, kAlice), "5 of 1");
+  EXPECT_EQ(Add(1, kAlice), "refused");
+  EXPECT_EQ(Add(2, kAlice), "4 of 1");
+  EXPECT_EQ(Add(2, kAlice), "refused");
+  EXPECT_EQ(full_.size(), kWrites);
+  EXPECT_EQ(full_.displaced(), 4u);
+  full_.Remove(1);
+  EXPECT_EQ(full_.size(), 4u);
+  EXPECT_EQ(Add(1, kAlice), "held");
+}
+
+// One user fills everything through many connections, each with little. Another one gets half of it through one.
+TEST_F(HeldWritesShares, AUserGetsNotMoreByOpeningConnections) {
+  for (size_t i = 0; i < kWrites; ++i) EXPECT_EQ(Add(static_cast<ConnectionId>(i), kAlice), "held");
+  EXPECT_EQ(Add(20, kAlice), "refused");
+  for (int i = 0; i < 3; ++i) EXPECT_NE(Add(100, kBob), "refused") << i;
+  EXPECT_EQ(full_.displaced(), 3u);
+  EXPECT_NE(Add(100, kBob), "refused");  // Four each.
+  EXPECT_EQ(Add(100, kBob), "refused");
+  EXPECT_EQ(Add(20, kAlice), "refused");
+  EXPECT_EQ(full_.size(), kWrites);
 }
 
 TEST_F(HeldWritesTest, LargeWritesCountAsMuchAsTheyTake) {
@@ -133,6 +158,7 @@ TEST_F(HeldWritesTest, LargeWritesCountAsMuchAsTheyTake) {
   size_t writes = 0;
   for (; held.HasRoom(message.size()); ++writes) {
     IncomingCall call{};
+    call.from = &kAlice;
     call.request = AsBytes(message);
     held.Add(call, MessageKind::kPut, 0);
   }

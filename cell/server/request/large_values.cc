@@ -44,7 +44,8 @@ absl::StatusOr<size_t> LargeValues::Fetch(const IncomingCall& call, MutableBytes
 absl::StatusOr<size_t> LargeValues::Upload(const IncomingCall& call, MutableBytes to) {
   ASSIGN_OR_RETURN(const Parsed<UploadRequest> request, ParseUploadRequest(call.request));
   if (request.fixed.offset == 0) held_->Withdraw(call.peer, request.fixed.upload);
-  RETURN_IF_ERROR(uploads_.Add(call.peer, request.fixed.upload, request.fixed.offset, request.value, clock_->NowNs()));
+  RETURN_IF_ERROR(uploads_.Add(ToString(*call.from), call.peer, request.fixed.upload, request.fixed.offset,
+                               request.value, clock_->NowNs()));
   if (request.value.empty()) ++empty_uploads_;
   return WriteTextReply(to, MessageKind::kUpload, "");
 }

@@ -76,7 +76,7 @@ TEST_F(RequestServiceTest, CopiesAndUploadsGoWithTheConnectionOfTheirPeer) {
   LargeValues values(server_.get(), &served_, &held_, "test", {});
   for (const ConnectionId peer : {1u, 2u}) {
     values.copies()->Keep(peer, 2, "copy");
-    ASSERT_TRUE(values.uploads()->Add(peer, 2, 0, "upload", server_->NowNs()).ok());
+    ASSERT_TRUE(values.uploads()->Add("user", peer, 2, 0, "upload", server_->NowNs()).ok());
   }
   values.Disconnected(1);
   EXPECT_FALSE(values.copies()->Find(1, 2, 0, 4).has_value());

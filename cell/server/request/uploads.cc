@@ -17,12 +17,14 @@ absl::Status Dropped() {
 
 }  // namespace
 
-absl::Status Uploads::Add(ConnectionId peer, uint16_t number, uint32_t offset, std::string_view piece, int64_t now_ns) {
+absl::Status Uploads::Add(std::string_view user, ConnectionId peer, uint16_t number, uint32_t offset,
+                          std::string_view piece, int64_t now_ns) {
   if (offset == 0 && piece.empty()) {
     Forget(peer, number);
     return absl::OkStatus();
   }
   Peer& its = peers_[peer];
+  its.user = user;
   Upload& upload = its.uploads[number - 1];
   if (offset == 0) {
     Clear(&its, &upload);
@@ -44,16 +46,8 @@ absl::Status Uploads::Add(ConnectionId peer, uint16_t number, uint32_t offset, s
 
 absl::Status Uploads::MakeRoom(ConnectionId peer, size_t bytes) {
   while (bytes_ + bytes > limits_.bytes_max) {
-    const auto holds = [](const auto& one) { return one.second.bytes > 0 ? 1 : 0; };
-    size_t holders = 0;
-    Peer* most = nullptr;
-    for (auto& one : peers_) {
-      holders += one.first == peer ? 1 : holds(one);
-      if (most == nullptr || one.second.bytes > most->bytes) most = &one.second;
-    }
-    // A value fits into a share if all shares together fit.
-    const size_t share = std::max(limits_.bytes_max / holders, std::min(kValueBytesMax, limits_.bytes_max));
-    if (peers_[peer].bytes + bytes > share || most->bytes <= share) {
+    Peer* const most = InTheWayOf(peers_[peer], bytes);
+    if (most == nullptr) {
       return absl::ResourceExhaustedError("too many large values are being uploaded to this server: try again");
     }
     Upload* idle = nullptr;
@@ -63,6 +57,36 @@ absl::Status Uploads::MakeRoom(ConnectionId peer, size_t bytes) {
     Drop(most, idle);
   }
   return absl::OkStatus();
+}
+
+Uploads::Peer* Uploads::InTheWayOf(const Peer& peer, size_t bytes) {
+  std::map<std::string_view, size_t> by_user = {{peer.user, 0}};
+  for (const auto& [id, one] : peers_) {
+    if (one.bytes > 0) by_user[one.user] += one.bytes;
+  }
+  // A value fits into a share if all shares together fit.
+  const auto share_of = [](size_t all, size_t holders) {
+    return std::max(all / holders, std::min(kValueBytesMax, all));
+  };
+  const auto heaviest_of = [this](std::string_view user) {
+    Peer* most = nullptr;
+    for (auto& [id, one] : peers_) {
+      if (one.user == user && (most == nullptr || one.bytes > most->bytes)) most = &one;
+    }
+    return most;
+  };
+  const size_t share = share_of(limits_.bytes_max, by_user.size());
+  if (by_user[peer.user] + bytes <= share) {
+    const auto most = std::max_element(by_user.begin(), by_user.end(),
+                                       [](const auto& a, const auto& b) { return a.second < b.second; });
+    return most->second > share ? heaviest_of(most->first) : nullptr;
+  }
+  // The user has its share. Its connections share it.
+  size_t connections = 0;
+  for (const auto& [id, one] : peers_) connections += one.user == peer.user && (one.bytes > 0 || &one == &peer) ? 1 : 0;
+  const size_t part = share_of(share, connections);
+  Peer* const most = heaviest_of(peer.user);
+  return peer.bytes + bytes <= part && most->bytes > part ? most : nullptr;
 }
 
 absl::StatusOr<std::string_view> Uploads::Find(ConnectionId peer, uint16_t number, size_t bytes) const {

@@ -3,8 +3,10 @@
 //
 // Invariants
 //   1. All uploads together hold at most bytes_max.
-//   2. If they hold that much, a peer that holds less than its share does not wait for peers that hold more. It
-//      replaces their longest idle upload.
+//   2. If they hold that much, a user who holds less than its share does not wait for users who hold more. It replaces
+//      an upload of the one that holds most: of that user's connections with most, the one that has been idle for
+//      longest. So it is among the connections of one user, too. A user is an identity as text
+//      (cell/layout/identity.h).
 //   3. An upload that has not grown for idle_ns is dropped: its client has given up, or has continued elsewhere.
 #pragma once
 
@@ -33,7 +35,8 @@ class Uploads {
   // Appends a piece to upload `number`, 1 to kUploadsMax, of a peer. Offset 0 starts it over. Returns InvalidArgument
   // if the offset is not the upload's end, Unavailable if the upload was dropped and must be started over, and
   // ResourceExhausted if there is no room.
-  absl::Status Add(ConnectionId peer, uint16_t number, uint32_t offset, std::string_view piece, int64_t now_ns);
+  absl::Status Add(std::string_view user, ConnectionId peer, uint16_t number, uint32_t offset, std::string_view piece,
+                   int64_t now_ns);
   // Returns a whole value, valid until the next change. Returns InvalidArgument if it has another size, and Unavailable
   // if it was dropped.
   absl::StatusOr<std::string_view> Find(ConnectionId peer, uint16_t number, size_t bytes) const;
@@ -55,12 +58,15 @@ class Uploads {
     bool dropped = false;
   };
   struct Peer {
+    std::string user;
     std::array<Upload, kUploadsMax> uploads;
     size_t bytes = 0;
   };
 
-  // Drops uploads of other peers until the peer has room for `bytes` bytes, if its share allows that.
+  // Drops uploads of others until the peer has room for `bytes` bytes, if its share allows that.
   absl::Status MakeRoom(ConnectionId peer, size_t bytes);
+  // Returns the peer whose upload is dropped next, or null if each holds no more than its share.
+  Peer* InTheWayOf(const Peer& peer, size_t bytes);
   void Clear(Peer* peer, Upload* upload);
   void Drop(Peer* peer, Upload* upload);
 

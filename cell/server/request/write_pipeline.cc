@@ -39,7 +39,7 @@ void WritePipeline::Serve(const IncomingCall& call, const KeyedRequest& request,
 
 bool WritePipeline::Hold(const IncomingCall& call, MessageKind kind) {
   while (!held_->HasRoom(call.request.size())) {
-    const std::optional<HeldWrites::Displaced> other = held_->Displace(call.peer, call.request.size());
+    const std::optional<HeldWrites::Displaced> other = held_->Displace(call);
     if (!other.has_value()) return false;
     if (other->upload != 0) uploads_->Forget(other->call.peer, other->upload);
     replies_->Error(other->call, other->kind,
