@@ -1,10 +1,12 @@
 """Nothing of a cluster listens that docs/operations/security.md does not name: its table, compared with what `ss` shows."""
 
 import json
+import os
 import re
 import subprocess
 import tempfile
 import unittest
+import unittest.mock
 from pathlib import Path
 
 from tools import cluster, cluster_directory
@@ -57,7 +59,8 @@ class Listening(unittest.TestCase):
 
     def test_the_table_has_these_rows_and_no_others(self):
         self.assertEqual(list(self.rows), ["shared memory", "control plane", "control plane, with `--control`",
-                                           "data, with `--listen` or `up --fabric tcp`", "ZooKeeper of `up --zookeeper`"])
+                                           "data, with `--listen` or `up --fabric tcp`", "ZooKeeper of `up --zookeeper`",
+                                           "Ceph of `up --log-store rados:POOL`"])
 
     def test_up_listens_on_unix_sockets_in_its_directory_alone(self):
         found = listening(self.up())
@@ -82,6 +85,21 @@ class Listening(unittest.TestCase):
         for _, address in theirs:
             self.assertIn(address, (f"127.0.0.1:{port}", f"[::ffff:127.0.0.1]:{port}"))
         self.assertTrue((self.directory / "zookeeper-digest").exists())
+
+    def test_with_ceph_its_ports_are_on_loopback(self):
+        with unittest.mock.patch.dict("os.environ"):
+            os.environ.pop("CEPH_CONF", None)
+            servers = self.up(log_store="rados:cell", durability="sync")
+        self.addCleanup(self.end_helpers)
+        self.assertEqual({address for _, address in listening(servers)}, self.sockets())
+        theirs = listening(self.helpers)
+        ports = {address for kind, address in theirs if kind == "tcp"}
+        self.assertEqual(len(ports), 5)
+        self.assertTrue(all(address.startswith("127.0.0.1:") for address in ports), ports)
+        for address in {address for kind, address in theirs if kind != "tcp"}:
+            self.assertTrue(address.startswith(f"{self.directory}/ceph/"), address)
+        self.assertEqual((self.directory / "ceph").stat().st_mode & 0o777, 0o700)
+        self.assertEqual((self.directory / "ceph" / "keyring").stat().st_mode & 0o777, 0o600)
 
 
 if __name__ == "__main__":

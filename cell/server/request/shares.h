@@ -50,9 +50,9 @@ class Shares {
   }
   size_t total() const { return total_; }
 
-  // Returns the connection that is to make room for `amount` more of the user and its connection `peer`: one of a user who
-  // holds more than this one would then, or else one of its own that holds more than `peer` would. Returns nullopt if
-  // nobody holds that much.
+  // Returns the connection that is to make room for `amount` more of the user and its connection `peer`: one of a user
+  // who holds more than this one would then, or else one of its own that holds more than `peer` would. Returns nullopt
+  // if nobody holds that much.
   std::optional<ConnectionId> InTheWayOf(std::string_view user, ConnectionId peer, size_t amount) const {
     const auto most = std::max_element(by_user_.begin(), by_user_.end(),
                                        [](const auto& a, const auto& b) { return a.second.total < b.second.total; });
