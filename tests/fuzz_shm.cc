@@ -88,7 +88,7 @@ void Scribble(const ShmMemory& rings, size_t control, size_t ring, size_t capaci
 }
 
 struct Server {
-  ShmFabric fabric{{.huge_pages = false}};
+  ShmFabric fabric{{.huge_pages = false, .accept_rest_ns = 0}};
   EchoService echo{&fabric};
   const std::string path = Path("server");
   Server() {
