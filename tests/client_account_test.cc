@@ -65,7 +65,7 @@ TEST_F(ClientAccountTest, OwnersOfRegionsThatAreGoneAreForgotten) {
   const ptrdiff_t growth = Growth(4'000, [this](int) {
     uint32_t region = 0;
     Have([&region](ClusterState* state) {
-      state->table.regions.erase(state->table.ids.next - 1 == state->table.root ? 0 : state->table.ids.next - 1);
+      state->table.regions.Erase(state->table.ids.next - 1 == state->table.root ? 0 : state->table.ids.next - 1);
       region = *state->table.Add({"server-0", 0});
     });
     (void)client_->Tables();  // Makes the client see the table.

@@ -365,13 +365,13 @@ class Fuzzed {
       if (!made.ok()) std::abort();
       claims.emplace_back(*made, ClaimPurpose::kFill);
       cluster_.worker(0)->scheduler()->Spawn(CreateLog(cluster_.worker(0), id));
-      table->regions[id] = {{"server-0", 0}, 1};
+      table->regions.Set(id, {{"server-0", 0}, 1});
     }
-    table->regions[kElsewhere] = {{"server-2", 0}, 1};
+    table->regions.Set(kElsewhere, {{"server-2", 0}, 1});
     table->ids.next = 10;
     if (how_ & 16) table->root = how_ & 32 ? kElsewhere : kRoutes;
-    table->tables["slots"] = {0, {{0, kSlots}}};
-    table->tables["buckets"] = {512, {{0, kBuckets}}};
+    CELL_CHECK(table->CreateTable("slots", 0, kSlots).ok());
+    CELL_CHECK(table->CreateTable("buckets", 512, kBuckets).ok());
     table->grants = grants_.Make();
     ++table->version;
     cluster_.shared()->state.servers[2].workers[0].address = "liar";

@@ -1,15 +1,15 @@
 """A proxy in front of ZooKeeper that loses connections in the middle of changes of the region table.
 
-Every `each`-th change of a znode */table is lost: alternately after ZooKeeper has made it, with its answer, or
-before ZooKeeper has received it. For its client both are the same CONNECTION_LOSS.
+Every `each`-th change of a region table is lost: alternately after ZooKeeper has made it, with its answer, or before
+ZooKeeper has received it. For its client both are the same CONNECTION_LOSS.
 """
 
-import json
 import socket
 import struct
 import threading
 
-_SET_DATA = 5
+# Kinds of requests.
+_CREATE, _DELETE, _SET_DATA, _MULTI = 1, 2, 5, 14
 
 
 class LossyZookeeper:
@@ -21,7 +21,7 @@ class LossyZookeeper:
         self.changes = 0
         self.lost_with_answer = 0
         self.lost_before = 0
-        self.table = None  # As last changed by a server.
+        self.znodes = {}  # What servers wrote into the table's znodes.
         self._sockets = []
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -38,7 +38,7 @@ class LossyZookeeper:
                 return
             server = socket.create_connection(("127.0.0.1", self._port))
             self._sockets += [client, server]
-            pending = {}  # Per request: the table after the change, and whether its answer is dropped.
+            pending = {}  # Per request: what it writes (None: it deletes), and whether its answer is dropped.
             threading.Thread(target=self._requests, args=(client, server, pending), daemon=True).start()
             threading.Thread(target=self._answers, args=(client, server, pending), daemon=True).start()
 
@@ -48,7 +48,7 @@ class LossyZookeeper:
             while True:
                 frame = _frame(client)
                 xid, kind = struct.unpack_from(">ii", frame, 4)
-                if kind == _SET_DATA and self._loses(frame, xid, pending):
+                if kind == _MULTI and self._loses(frame, xid, pending):
                     break
                 server.sendall(frame)
         except OSError:
@@ -58,18 +58,15 @@ class LossyZookeeper:
 
     def _loses(self, frame, xid, pending):
         """Returns whether a change is lost before ZooKeeper receives it."""
-        path_bytes = struct.unpack_from(">i", frame, 12)[0]
-        path = frame[16 : 16 + path_bytes].decode()
-        if not path.endswith("/table"):
+        written = _written(frame)
+        if not any(path.endswith("/table") for path in written):
             return False
-        data_at = 16 + path_bytes
-        data = frame[data_at + 4 : data_at + 4 + struct.unpack_from(">i", frame, data_at)[0]]
         with self._lock:
             self.changes += 1
             lost = self.changes % self._each == 0
             before = lost and (self.changes // self._each) % 2 == 0
             self.lost_before += before
-            pending[xid] = (json.loads(data), lost)
+            pending[xid] = (written, lost)
             return before
 
     def _answers(self, client, server, pending):
@@ -78,10 +75,12 @@ class LossyZookeeper:
             while True:
                 frame = _frame(server)
                 xid, _, error = struct.unpack_from(">iqi", frame, 4)
-                table, lost = pending.pop(xid, (None, False))
+                written, lost = pending.pop(xid, ({}, False))
+                # The answer of the first operation says whether they were made: its kind is -1 if not.
+                made = error == 0 and struct.unpack_from(">i", frame, 20)[0] != -1
                 with self._lock:
-                    if table is not None and error == 0:
-                        self.table = table
+                    if written and made:
+                        self.znodes.update(written)
                         self.lost_with_answer += lost
                 if lost:
                     break
@@ -90,6 +89,34 @@ class LossyZookeeper:
             pass
         _end(client)
         _end(server)
+
+
+def _buffer(frame, at):
+    """Returns bytes that are preceded by their length, and where they end."""
+    size = struct.unpack_from(">i", frame, at)[0]
+    return frame[at + 4 : at + 4 + size], at + 4 + size
+
+
+def _written(frame):
+    """Returns what a request of several operations writes to each znode; None for one that it deletes."""
+    written, at = {}, 12
+    while True:
+        kind, done = struct.unpack_from(">i?", frame, at)
+        at += 9
+        if done:
+            return written
+        path, at = _buffer(frame, at)
+        data = None
+        if kind != _DELETE:
+            data, at = _buffer(frame, at)
+        if kind == _CREATE:  # Access rights, each with two texts.
+            rights = struct.unpack_from(">i", frame, at)[0]
+            at += 4
+            for _ in range(rights):
+                _, at = _buffer(frame, at + 4)
+                _, at = _buffer(frame, at)
+        at += 4  # The version, or flags.
+        written[path.decode()] = data
 
 
 def _frame(from_socket):

@@ -12,6 +12,7 @@ import unittest.mock
 from pathlib import Path
 
 from tests.lossy_zookeeper import LossyZookeeper
+from tests import stored_table
 from tests.attacks.znode_client import ZnodeClient, ZnodeError
 from tools import cluster, cluster_directory, free_ports, zookeeper_server
 
@@ -108,7 +109,9 @@ class ZooKeeper(unittest.TestCase):
         while time.monotonic() < deadline:
             held = {str(region["region"]): region["server"] for region in map(json.loads, self.ctl("-o", "json", "regions").stdout.splitlines())
                     if region["served"]}
-            listed = {str(region["region"]): region["server"] for region in proxy.table["regions"]}
+            with_shards = stored_table.regions(proxy.znodes["/cell/table"],
+                                               lambda first: proxy.znodes[f"/cell/table/{stored_table.shard_name(first)}"])
+            listed = {str(region["region"]): region["server"] for region in with_shards}
             if held == listed:
                 break
             time.sleep(0.2)
@@ -220,7 +223,7 @@ class ZooKeeper(unittest.TestCase):
             ask_nobody_ends("--timeout", "1", "get", "key")
             ask_nobody_ends("--timeout", "1", "status")
         znode("set", "/cell/workers/server-0.0", worker)
-        for junk in ("junk", '{"regions": 7}', table.replace('"epoch": ', '"epoch": -')):
+        for junk in ("junk", '{"regions": 7}', table.replace('"version": ', '"version": -')):
             znode("set", "/cell/table", junk)
             answer = ask_nobody_ends("--timeout", "1", "put", "key", "other")
             self.assertEqual(answer.returncode, 2)
@@ -229,6 +232,63 @@ class ZooKeeper(unittest.TestCase):
         self.assertEqual(self.ctl("get", "key").stdout, "value")
         self.assertEqual(self.ctl("put", "key", "other").returncode, 0)
         self.assertEqual(ask_nobody_ends("get", "key").stdout, "other")
+
+    def test_a_full_region_table(self):
+        zookeeper = self.ensemble(1)
+        self.up(zookeeper, servers=1)
+        self.assertEqual(self.ctl("put", "key", "value").returncode, 0)
+        self.assertEqual(self.ctl("status").stderr, "")
+        znodes = self.znodes(zookeeper)
+        root = json.loads(znodes.get("/cell/table"))
+        znodes.set("/cell/table", json.dumps({**root, "version": root["version"] + 1, "regions_max": 1}).encode())
+        lines = "".join(f"key{i:06}\t{'v' * 500}\n" for i in range(12_000))  # More than fit into one region.
+        loaded = self.ctl("load", "-", input=lines)
+        self.assertNotEqual(loaded.returncode, 0)
+        status = self.ctl("status")
+        self.assertIn("warning: the region table is nearly full (1 of 1 regions)", status.stderr)
+        self.assertIn("the region table is full (1 of 1 regions)", (self.directory / "cell" / "server-0.log").read_text())
+        self.assertEqual(self.ctl("get", "key").stdout, "value")
+        root = json.loads(znodes.get("/cell/table"))
+        del root["regions_max"]
+        znodes.set("/cell/table", json.dumps({**root, "version": root["version"] + 1}).encode())
+        loaded = self.ctl("load", "-", input=lines)
+        self.assertEqual(loaded.returncode, 0, loaded.stderr)
+
+    def znodes(self, zookeeper):
+        znodes = ZnodeClient(zookeeper)
+        self.addCleanup(znodes.close)
+        znodes.authenticate(os.environ["CELL_ZOOKEEPER_DIGEST"])
+        return znodes
+
+    def test_a_cluster_of_the_release_before_is_converted(self):
+        zookeeper = self.ensemble(1)
+        self.up(zookeeper, servers=2, durability="sync")
+        lines = "".join(f"key{i:06}\t{'v' * 500}\n" for i in range(12_000))
+        self.assertEqual(self.ctl("load", "-", input=lines).returncode, 0)
+        cluster.end(self.servers)
+        znodes = self.znodes(zookeeper)
+        table = json.loads(znodes.get("/cell/table"))
+        paths = {first: f"/cell/table/{stored_table.shard_name(first)}" for first, _ in table["shards"]}
+        table["regions"] = stored_table.regions(json.dumps(table), lambda first: znodes.get(paths[first]))
+        self.assertGreater(len(table["regions"]), 2)
+        del table["shards"]
+        constants = json.loads(znodes.get("/cell"))
+        znodes.set("/cell", json.dumps({**constants, "format": 2}).encode())
+        znodes.set("/cell/table", json.dumps(table).encode())
+        for path in paths.values():
+            znodes.delete(path)
+
+        self.assertIn("the cluster has format 2, but this program reads format 3: stop all its servers, and start them with this "
+                      "release", self.ctl("get", "key000001").stderr)
+        znodes.create("/cell/workers/server-9.0", b"{}")
+        with self.assertRaises(cluster_directory.ClusterError):
+            cluster.up(self.directory / "cell")
+        self.assertIn("is of an earlier release, and has running servers: stop them first", (self.directory / "cell" / "server-0.log").read_text())
+        znodes.delete("/cell/workers/server-9.0")
+        self.servers = cluster.up(self.directory / "cell")
+        self.assertEqual(len(self.ctl("scan", "--keys-only").stdout.splitlines()), 12_000)
+        self.assertEqual(json.loads(znodes.get("/cell")), constants)
+        self.assertIn("shards", json.loads(znodes.get("/cell/table")))
 
     def test_a_region_that_cannot_move_says_why(self):
         self.address = f"zk://{self.ensemble(1)}/cell"
@@ -331,7 +391,7 @@ class ZooKeeper(unittest.TestCase):
             znodes.get("/cell/table")
         znodes.authenticate(reader.read_text().strip())
         table = znodes.get("/cell/table")
-        self.assertIn(b"regions", table)
+        self.assertIn(b"shards", table)
         for change in (lambda: znodes.set("/cell/table", table), lambda: znodes.create("/cell/workers/server-9.0", b"{}"),
                        lambda: znodes.delete("/cell/table"), lambda: znodes.set("/cell", b"{}")):
             with self.assertRaisesRegex(ZnodeError, "-102"):

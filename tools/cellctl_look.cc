@@ -141,6 +141,8 @@ struct Overview {
   std::map<std::string, ServerSum> servers;        // Keyed by name, including those that do not answer.
   std::vector<NotServed> not_served;               // One per region.
   absl::Status wrong;                              // OK: everything that should be there is.
+  std::string table;                               // "N of M" regions are in the region table.
+  bool table_nearly_full = false;
 };
 
 absl::Status FirstError(const std::vector<absl::StatusOr<std::string>>& texts) {
@@ -218,6 +220,8 @@ Overview Look(Client* client) {
         overview.answers.empty() ? "the cluster has no root yet: no server has started"
                                  : "the cluster has no root yet: its first server is about to create it");
   }
+  overview.table = fmt::format("{} of {}", table.regions.size(), table.regions_max);
+  overview.table_nearly_full = table.regions.size() * 10 >= table.regions_max * 9;
   return overview;
 }
 
@@ -242,7 +246,7 @@ nlohmann::json SilentJson(const std::string& name, const Overview& overview) {
 
 int Status(Client* client, const CtlFlags& flags) {
   const Overview overview = Look(client);
-  const auto& [texts, answers, servers, not_served, wrong] = overview;
+  const auto& [texts, answers, servers, not_served, wrong, table, table_nearly_full] = overview;
   if (flags.json()) {
     for (const auto& text : texts) {
       if (text.ok()) fmt::print("{}\n", *text);
@@ -284,6 +288,9 @@ int Status(Client* client, const CtlFlags& flags) {
                  Share(region, "extent_bytes_used", "extent_bytes"), 100 * region["fragmentation"].Or(0.0),
                  region["state"].Or<std::string>(""));
     }
+  }
+  if (overview.table_nearly_full) {
+    fmt::print(stderr, "warning: the region table is nearly full ({} regions): no region can be split once it is\n", overview.table);
   }
   for (const auto& [region, why, in_memory] : not_served) {
     fmt::print("{:<12} {:>7} {:>5} {:>12} {:>14} {:>7} {:>8} {:>13}  {}\n", region.server, region.region, "-", "-", "-",

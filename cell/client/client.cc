@@ -168,7 +168,7 @@ std::vector<Client::ServerInfo> Client::Servers() {
 Client::RegionList Client::Regions() {
   Run(session_->view()->Refresh(session_->ContextOf({}).deadline_ns));
   const RegionTable& table = session_->view()->cluster().table;
-  RegionList list{{}, table.root};
+  RegionList list{{}, table.root, table.regions_max};
   for (const auto& [region, entry] : table.regions) {
     list.regions.push_back(
         {region, entry.epoch, entry.owner.server, entry.recovering, /*in_making=*/entry.split_parent.has_value()});

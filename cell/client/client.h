@@ -415,7 +415,8 @@ class Client {
   };
   struct RegionList {
     std::vector<RegionInfo> regions;
-    uint32_t root = 0;  // 0: none yet.
+    uint32_t root = 0;       // 0: none yet.
+    size_t regions_max = 0;  // How many regions the table may have.
   };
   RegionList Regions();
 

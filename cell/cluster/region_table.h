@@ -23,61 +23,32 @@
 #include "cell/base/mutant.h"
 #include "cell/cluster/eviction_rules.h"
 #include "cell/cluster/grants.h"
+#include "cell/cluster/hash_parts.h"
 #include "cell/cluster/region_ids.h"
+#include "cell/cluster/region_map.h"
+#include "cell/cluster/worker_id.h"
 #include "cell/layout/pointer.h"
 
 namespace cell {
 
-struct WorkerId {
-  std::string server;
-  uint32_t worker = 0;
-  auto operator<=>(const WorkerId&) const = default;
-};
-
-// Returns whether a server may have this name: 1 to kServerNameMax printable ASCII characters, without / and spaces.
-inline constexpr size_t kServerNameMax = 64;
-bool IsServerName(std::string_view name);
-
-inline std::string ToString(const WorkerId& id) { return fmt::format("{}.{}", id.server, id.worker); }
-
 struct RegionTable {
-  struct Entry {
-    WorkerId owner;
-    uint64_t epoch = 1;
-    // Set if the region is not part of the tree yet: its split parent, or 0 for a future root. It goes wherever its
-    // split parent goes.
-    std::optional<uint32_t> split_parent = {};
-    // The owner is recovering it from a log, and does not serve it yet.
-    bool recovering = false;
-    uint64_t first_epoch = 1;  // Its epoch when it was added.
-    bool operator==(const Entry&) const = default;
-  };
+  using Entry = RegionEntry;
 
-  // Describes a Pilaf table: each region has the keys of a part of the hash space (KeyHash::position).
-  struct HashParts {
-    uint32_t bucket_bytes = 0;           // 0: the table has slots.
-    std::map<uint32_t, uint32_t> parts;  // Regions, by the first hash position of each part. The first part begins at
-                                         // 0.
-    uint32_t parts_min = 1;              // Parts join each other only while there are more than this many.
-    // Returns the region of a hash position.
-    uint32_t RegionOf(uint32_t position) const { return std::prev(parts.upper_bound(position))->second; }
-    bool operator==(const HashParts&) const = default;
-  };
+  // How many regions a table may have: somewhat more than it was measured with (docs/results/region-table.md).
+  static constexpr uint32_t kRegionsMax = 131'072;
 
   uint64_t version = 0;  // Counts changes.
   RegionIds ids;
   uint32_t root = 0;  // The region whose meganode is the root of the tree; 0: none yet.
-  std::map<uint32_t, Entry> regions;
+  RegionMap regions;
+  uint32_t regions_max = kRegionsMax;  // Tests set a lower one.
   std::map<std::string, HashParts, std::less<>> tables;  // Keyed by name.
   std::set<std::string> draining;                        // Servers that should not hold regions.
   EvictionRules evictions;
   Grants grants;
   std::deque<std::string> made;  // The ids of the last changes, for members whose answer was lost.
 
-  const Entry* Find(uint32_t region) const {
-    const auto it = regions.find(region);
-    return it == regions.end() ? nullptr : &it->second;
-  }
+  const Entry* Find(uint32_t region) const { return regions.Find(region); }
   // Returns whether the region that has had this epoch has been removed. There may be another one with its id.
   bool IsGone(uint32_t region, uint64_t epoch) const {
     const Entry* const entry = Find(region);
@@ -93,7 +64,8 @@ struct RegionTable {
 
   // Removes all regions and tables, with the rules and grants of these tables. Rules and grants for keys stay.
   void Clear();
-  // Adds a region that `owner` holds and returns its id. Returns ResourceExhausted if all ids are in use.
+  // Adds a region that `owner` holds and returns its id. Returns ResourceExhausted if the table is full, or if all ids
+  // are in use.
   absl::StatusOr<uint32_t> Add(const WorkerId& owner, std::optional<uint32_t> split_parent = {});
   // Marks a region as part of the tree.
   void Joined(uint32_t region);
@@ -133,9 +105,9 @@ struct RegionTable {
   // Removes a table with all its regions. Returns NotFound if there is none.
   absl::Status DropTable(const std::string& name);
   // Splits the part of `region`: hash positions from `first` on belong to `to` now, which joins. Returns NotFound if
-  // `region` is not part of a table (any more).
+  // `region` is not part of a table (any more), and Aborted if another part begins there.
   absl::Status SplitPart(uint32_t region, uint32_t first, uint32_t to);
-  // Returns the table that `region` is part of, or tables.end() if there is none.
+  // Returns the Pilaf table that `region` is part of, or tables.end() if there is none.
   std::map<std::string, HashParts, std::less<>>::const_iterator TableOf(uint32_t region) const;
 
   // Sets the rule of a Pilaf table, or of the keys of the tree with a prefix if `of` is empty. Nullopt removes it.
@@ -160,6 +132,8 @@ struct RegionTable {
 
  private:
   void Erase(uint32_t region);
+  // Makes `region`, which joins, the part of a table from hash position `first` on. REQUIRES: both exist.
+  void AddPart(const std::string& name, uint32_t first, uint32_t region);
 };
 
 }  // namespace cell

@@ -157,7 +157,7 @@ TEST(RegionTable, TablesAreMadeSplitAndDropped) {
   EXPECT_FALSE(table.Find(3)->split_parent.has_value());
   EXPECT_EQ(table.TableOf(3)->first, "t");
   EXPECT_EQ(table.TableOf(1), table.tables.end());
-  const RegionTable::HashParts& parts = table.tables.at("t");
+  const HashParts& parts = table.tables.at("t");
   EXPECT_EQ(parts.RegionOf(0), 2u);
   EXPECT_EQ(parts.RegionOf(999), 2u);
   EXPECT_EQ(parts.RegionOf(1000), 3u);
@@ -235,16 +235,17 @@ TEST(RegionTable, ValuesThatNobodyCanActOnAreRefused) {
 // A member parses the table whenever it changes. A chain of split parents that took a step for each pair of regions
 // kept all members busy for most of a minute; this one would take hours.
 TEST(RegionTable, AChainOfSplitParentsTakesOneStepForEachRegion) {
-  constexpr uint32_t kRegions = 200'000;
+  const uint32_t kRegions = 130'000;
   RegionTable table;
   ASSERT_TRUE(table.Add({"a", 0}).ok());
   for (uint32_t region = 1; region < kRegions; ++region) ASSERT_TRUE(table.Add({"a", 0}, region).ok());
   const std::string chain = table.ToJson();
   EXPECT_TRUE(RegionTable::Parse(chain).ok());
-  table.regions[1].split_parent = kRegions;  // Now a circle.
+  table.regions.Change(1, [&](RegionEntry* entry) { entry->split_parent = kRegions; });  // Now a circle.
   EXPECT_EQ(RegionTable::Parse(table.ToJson()).status().code(), absl::StatusCode::kInvalidArgument);
-  table.regions[1].split_parent = {};
-  table.regions[2].split_parent = kRegions;  // A circle, and a region beside it.
+  table.regions.Change(1, [](RegionEntry* entry) { entry->split_parent = {}; });
+  // A circle, and a region beside it.
+  table.regions.Change(2, [&](RegionEntry* entry) { entry->split_parent = kRegions; });
   EXPECT_EQ(RegionTable::Parse(table.ToJson()).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
@@ -258,7 +259,9 @@ TEST(RegionTable, WhatIsNotMadeYetIsNoRootAndPartOfNoTable) {
   EXPECT_EQ(RegionTable::Parse(table.ToJson()).status().code(), absl::StatusCode::kInvalidArgument);
   table.root = 0;
   ASSERT_TRUE(RegionTable::Parse(table.ToJson()).ok());
-  table.tables["t"] = {0, {{0, 2}, {1000, 3}}};
+  ASSERT_TRUE(table.CreateTable("t", 0, 2).ok());
+  ASSERT_TRUE(table.SplitPart(2, 1000, 3).ok());
+  table.regions.Change(3, [](RegionEntry* entry) { entry->split_parent = 1; });
   EXPECT_EQ(RegionTable::Parse(table.ToJson()).status().code(), absl::StatusCode::kInvalidArgument);
   table.Joined(3);
   EXPECT_TRUE(RegionTable::Parse(table.ToJson()).ok());
@@ -266,11 +269,24 @@ TEST(RegionTable, WhatIsNotMadeYetIsNoRootAndPartOfNoTable) {
   EXPECT_EQ(RegionTable::Parse(table.ToJson()).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(RegionTable, AFullTableTakesNoMoreRegionsAndAnyOtherChange) {
+  RegionTable table;
+  table.regions_max = 3;
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(table.Add({"a", 0}).ok());
+  const absl::Status full = table.Add({"a", 0}).status();
+  EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(full.message(), "the region table is full (3 of 3 regions)");
+  EXPECT_TRUE(table.Claim(2, 1, {"b", 0}).ok());
+  EXPECT_EQ(*RegionTable::Parse(table.ToJson()), table);
+  EXPECT_TRUE(table.Remove(1).ok());
+  EXPECT_TRUE(table.Add({"a", 0}).ok());
+}
+
 // The result of a change can always be parsed.
 TEST(RegionTable, ARegionMovesNoFurtherThanToItsLastEpoch) {
   RegionTable table;
   ASSERT_TRUE(table.Add({"a", 0}).ok());
-  table.regions[1].epoch = UINT32_MAX - 2;
+  table.regions.Change(1, [](RegionEntry* entry) { entry->epoch = UINT32_MAX - 2; });
   ASSERT_TRUE(table.Move(1, UINT32_MAX - 2, {"b", 0}).ok());
   ASSERT_EQ(*RegionTable::Parse(table.ToJson()), table);
   EXPECT_EQ(table.Move(1, UINT32_MAX - 1, {"a", 0}).code(), absl::StatusCode::kResourceExhausted);
@@ -476,7 +492,7 @@ TEST(RegionTable, APartJoinsTheOneBelowIt) {
   EXPECT_EQ(*RegionTable::Parse(table.ToJson()), table);
   EXPECT_EQ(code(middle, upper), absl::StatusCode::kOk);
   EXPECT_EQ(table.Find(upper), nullptr);
-  EXPECT_EQ(table.tables.at("t").parts, (std::map<uint32_t, uint32_t>{{0, lower}, {1000, middle}}));
+  EXPECT_EQ(table.tables.at("t").parts, (HashPartMap{{0, lower}, {1000, middle}}));
   EXPECT_EQ(table.tables.at("t").RegionOf(UINT32_MAX), middle);
   EXPECT_EQ(code(middle, upper), absl::StatusCode::kOk);  // It was made before.
   EXPECT_EQ(code(lower, middle), absl::StatusCode::kOk);

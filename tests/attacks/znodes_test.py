@@ -14,6 +14,7 @@ import time
 import unittest
 from pathlib import Path
 
+from tests import stored_table
 from tests.attacks.znode_client import ZnodeClient, ZnodeError
 from tools import cluster, cluster_directory, free_ports, zookeeper_server
 
@@ -149,33 +150,68 @@ class Znodes(unittest.TestCase):
     def test_the_region_table(self):
         good = self.znodes.get("/cell/table")
         table = json.loads(good)
-        [region] = table["regions"]
+        [[first, version]] = table["shards"]
         self.assertNotIn("stays in use as it was last read", self.log())
-        for name, junk in {**NOT_JSON, "types": text({**table, "regions": 7}), "negative": text({**table, "regions": [{**region, "epoch": -1}]}),
+        for name, junk in {**NOT_JSON, "types": text({**table, "shards": 7}), "negative": text({**table, "shards": [[first, -1]]}),
                            "a number beyond all": text({**table, "version": 0}).replace(b'"version":0', b'"version":1e999'),
-                           "an owner's name": text({**table, "regions": [{**region, "server": "\x1b[2J\nx"}]}),
+                           "a shard that is not there": text({**table, "shards": [[first, version], [999, version]]}),
+                           "a shard of another version": text({**table, "shards": [[first, version - 1]]}),
                            "a drained server's name": text({**table, "draining": ["\x1b[2J"]})}.items():
             with self.subTest(name):
                 self.write("/cell/table", junk)
-                error = self.ctl("get", "key", ends=(2,)).stderr
-                self.assertIn("/cell/table: not a region table", error)
-                self.assertLess(len(error), 1000)
-        self.assertIn("/cell/table: not a region table", self.log())
+                self.assert_is_named(self.ctl("get", "key", ends=(2,)).stderr)
+        self.assert_is_named(self.log())
         self.assertIn("stays in use as it was last read", self.log())
         self.assertEqual(self.log().count("stays in use as it was last read"), 1, "a warning a minute")
         self.write("/cell/table", good)
         self.check_all_is_well()
 
+    def assert_is_named(self, text):
+        self.assertIn("/cell/table: not a region table", text)
+
+    def test_shards_of_the_region_table(self):
+        root = json.loads(self.znodes.get("/cell/table"))
+        [[first, version]] = root["shards"]
+        path = f"/cell/table/{stored_table.shard_name(first)}"
+        good = self.znodes.get(path)
+        [region] = stored_table.regions(json.dumps(root), lambda _: good)
+        for name, junk in {**NOT_JSON, "an old one": stored_table.shard(first, version - 1, [region]), "cut": good[:-1],
+                           "an owner's name": stored_table.shard(first, version, [{**region, "server": "\x1b[2J\nx"}]),
+                           "an epoch": stored_table.shard(first, version, [{**region, "epoch": 1 << 40}]),
+                           "regions": stored_table.shard(first, version, [{**region, "region": i} for i in range(1, 300)])}.items():
+            with self.subTest(name):
+                self.write(path, junk)
+                error = self.ctl("get", "key", ends=(2,)).stderr
+                self.assert_is_named(error)
+                self.assertIn(path, error)
+                self.assertNotIn("\x1b", error)
+                self.assertLess(len(error), 1000)
+        self.znodes.delete(path)
+        self.assertIn(f"{path} does not exist", self.ctl("get", "key", ends=(2,)).stderr)
+        self.znodes.create(path, good)
+        self.check_all_is_well()
+
     def test_a_region_table_that_takes_long_to_check(self):
         good = self.znodes.get("/cell/table")
         table = json.loads(good)
-        chain = [{"region": i, "server": "server-0", "worker": 0, "epoch": 1, "made_for": i - 1} for i in range(2, 14_000)]
+        version, [region] = table["version"], self.regions_stored(table)
+        chain = [{**region, "region": i, "split_parent": i - 1} for i in range(region["region"] + 1, 14_000)]
+        shards = [chain[at:at + 256] for at in range(0, len(chain), 256)]
+        for shard in shards:
+            first = shard[0]["region"]
+            self.znodes.create(f"/cell/table/{stored_table.shard_name(first)}", stored_table.shard(first, version, shard))
         before = self.cpu_seconds()
-        self.write("/cell/table", text({**table, "next_region": 14_000, "regions": table["regions"] + chain}))
+        listed = table["shards"] + [[shard[0]["region"], version] for shard in shards]
+        self.write("/cell/table", text({**table, "next_region": 14_000, "shards": listed}))
         self.assertEqual(self.ctl("get", "key").stdout, "value")
         self.write("/cell/table", good)
         self.check_all_is_well()
         self.assertLess(self.cpu_seconds() - before, 10)
+        for shard in shards:
+            self.znodes.delete(f"/cell/table/{stored_table.shard_name(shard[0]['region'])}")
+
+    def regions_stored(self, table):
+        return stored_table.regions(json.dumps(table), lambda first: self.znodes.get(f"/cell/table/{stored_table.shard_name(first)}"))
 
     def test_the_clusters_own_znode(self):
         good = self.znodes.get("/cell")
@@ -188,11 +224,14 @@ class Znodes(unittest.TestCase):
         self.check_all_is_well()
 
     def test_znodes_that_are_gone(self):
-        good = self.znodes.get("/cell/table")
-        self.znodes.delete("/cell/table")
+        paths = ["/cell/table"] + [f"/cell/table/{stored_table.shard_name(first)}" for first, _ in json.loads(self.znodes.get("/cell/table"))["shards"]]
+        good = {path: self.znodes.get(path) for path in paths}
+        for path in reversed(paths):
+            self.znodes.delete(path)
         time.sleep(0.3)
         self.ctl("get", "key", ends=(2,))
-        self.znodes.create("/cell/table", good)
+        for path in paths:
+            self.znodes.create(path, good[path])
         self.check_all_is_well()
 
 

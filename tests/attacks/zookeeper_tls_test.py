@@ -321,7 +321,7 @@ class ZooKeeperByTls(unittest.TestCase):
 
         password = (self.certificates / "digest").read_bytes().strip().split(b":", 1)[1]
         secrets = {"the password": password, "a client's password": (self.certificates / "reader-digest").read_bytes().strip().split(b":", 1)[1],
-                   "a znode": b"/cell/table", "the regions": b'"regions"', "a server": b"server-1", "a user": b'"shop"',
+                   "a znode": b"/cell/table", "the regions": b'"shards"', "a server": b"server-1", "a user": b'"shop"',
                    "a grant's prefix": base64.b64encode(b"shelf/"), "a table": b"prices", "a server's address": b"tcp://127.0.0.1:"}
         for what, text in secrets.items():
             with self.subTest(what):

@@ -53,13 +53,13 @@ ModelledCluster::ModelledCluster(const ModelledClusterOptions& options)
     for (int core = 0; core < options.cores; ++core) {
       member.workers.push_back({fmt::format("{}.{}", member.name, core), 4});
       const auto region = static_cast<uint32_t>(kFirstRegion + state_->table.regions.size());
-      state_->table.regions[region].owner = {member.name, static_cast<uint32_t>(core)};
+      state_->table.regions.Set(region, {{member.name, static_cast<uint32_t>(core)}});
     }
   }
   const size_t workers = state_->table.regions.size();
   state_->table.ids.next = static_cast<uint32_t>(kFirstRegion + workers);
   state_->table.root = workers == 1 ? kFirstRegion : kRootRegion;
-  if (workers > 1) state_->table.regions[kRootRegion].owner = {"server-0", 0};
+  if (workers > 1) state_->table.regions.Set(kRootRegion, {{"server-0", 0}});
 
   for (int server = 0; server < options.servers; ++server) {
     hosts_.push_back(network_.NewHost(options.machine));

@@ -103,8 +103,7 @@ absl::StatusOr<Client::ClusterCheck> CheckOnce(Session* session) {
   Client::ClusterCheck check;
   std::vector<TreeReport> reports;
   std::map<uint32_t, HashRange> ranges;
-  const std::map<uint32_t, RegionTable::Entry> regions(session->view()->cluster().table.regions.begin(),
-                                                       session->view()->cluster().table.regions.end());
+  const RegionMap regions = session->view()->cluster().table.regions;
   for (const auto& [region, entry] : regions) {
     const absl::StatusOr<std::string> text = session->Run(AskCheck(session, region, fmt::format("{}", region)));
     if (text.status().code() == absl::StatusCode::kFailedPrecondition) continue;

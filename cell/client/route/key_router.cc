@@ -14,7 +14,7 @@ constexpr int kPauseDoublings = 8;  // Up to 5 ms.
 
 }  // namespace
 
-const RegionTable::HashParts* KeyRouter::parts() const {
+const HashParts* KeyRouter::parts() const {
   const auto& tables = session_->view()->cluster().table.tables;
   const auto it = tables.find(*table_);
   return it == tables.end() ? nullptr : &it->second;
@@ -24,7 +24,7 @@ void KeyRouter::Begin() {
   cached_node_ = {};
   downs_ = 0;
   if (table_ != nullptr) {
-    const RegionTable::HashParts* const table = parts();
+    const HashParts* const table = parts();
     root_ = table == nullptr ? Pointer() : HashRootOf(table->RegionOf(HashKey(key_).position));
     holder_ = session_->view()->HolderOf(root_.region());
     must_refresh_ = table == nullptr && restarts_ == 0;  // Try once more with the newest table.

@@ -30,7 +30,7 @@ class KeyRouter {
   // Returns the selector that chooses how this worker is used.
   Selector* selector() const { return worker()->selector(context_.kind); }
   // Returns the table in the last known region table, or null if there is none.
-  const RegionTable::HashParts* parts() const;
+  const HashParts* parts() const;
   // Finds a connection to the worker: connects, reads the region table again, and waits. Returns Unavailable if that
   // does not help, and PermissionDenied if this user may not connect; the message names region and server.
   Task<absl::Status> FindConnection();

@@ -163,7 +163,7 @@ TEST_F(KeyRouterTest, ARegionThatIsNewerThanTheTableIsWaitedFor) {
   network_.At(50'000'000, [this] {
     ChangeTable([](RegionTable* table) {
       table->ids.next = kNew + 1;
-      table->regions[kNew] = {{"b", 0}, 1};
+      table->regions.Set(kNew, {{"b", 0}, 1});
     });
   });
   KeyRouter router = Router("key");
@@ -182,7 +182,7 @@ TEST_F(KeyRouterTest, ARegionThatIsNewerThanTheTableIsNotWaitedForBeyondTheDeadl
 
 // The region has joined its left neighbour, and the client still has the old route.
 TEST_F(KeyRouterTest, ARegionThatIsGoneFromTheTableIsSearchedForFromTheRootAgain) {
-  ChangeTable([](RegionTable* table) { table->regions.erase(kThird); });
+  ChangeTable([](RegionTable* table) { table->regions.Erase(kThird); });
   Refresh();
   KeyRouter router = Router("key");
   ASSERT_TRUE(session_.Run(router.FindConnection()).ok());
@@ -193,7 +193,7 @@ TEST_F(KeyRouterTest, ARegionThatIsGoneFromTheTableIsSearchedForFromTheRootAgain
 }
 
 TEST_F(KeyRouterTest, ARegionThatIsGoneFromTheTableIsNotSearchedForBeyondTheDeadline) {
-  ChangeTable([](RegionTable* table) { table->regions.erase(kThird); });
+  ChangeTable([](RegionTable* table) { table->regions.Erase(kThird); });
   Refresh();
   KeyRouter router = Router("key", 50'000'000);
   const absl::Status status = FindChild(&session_, &router, RootOf(kThird));
@@ -209,14 +209,14 @@ class KeyRouterWithLogsTest : public KeyRouterTest {
   static ClusterState Recovering() {
     ClusterState state = State();
     state.durability = Durability::kSync;
-    state.table.regions[kRoot].recovering = true;
+    state.table.regions.Change(kRoot, [](RegionEntry* entry) { entry->recovering = true; });
     return state;
   }
   KeyRouterWithLogsTest() : KeyRouterTest(Recovering()) {}
 };
 
 TEST_F(KeyRouterWithLogsTest, ARegionIsWaitedForWhileItIsRecovered) {
-  network_.At(100'000'000, [this] { ChangeTable([](RegionTable* table) { table->regions[kRoot] = {{"b", 0}, 2}; }); });
+  network_.At(100'000'000, [this] { ChangeTable([](RegionTable* table) { table->regions.Set(kRoot, {{"b", 0}, 2}); }); });
   KeyRouter router = Router("key");
   ASSERT_TRUE(FindConnection(&router).ok());
   EXPECT_EQ(router.worker()->worker_id.server, "b");
@@ -235,7 +235,7 @@ TEST_F(KeyRouterWithLogsTest, ARegionThatIsStillBeingRecoveredAtTheDeadlineIsUna
 
 // Others may take the region over, but a user who may not connect is not let in by waiting.
 TEST_F(KeyRouterWithLogsTest, AServerThatThisUserMayNotConnectToIsNotWaitedFor) {
-  ChangeTable([](RegionTable* table) { table->regions[kRoot] = {{"silent", 0}, 2}; });
+  ChangeTable([](RegionTable* table) { table->regions.Set(kRoot, {{"silent", 0}, 2}); });
   Refresh();
   WorkerConnection* const silent = session_.connections()->To({"silent", 0}, "nowhere");
   silent->why_down = absl::PermissionDeniedError("it belongs to user 7");

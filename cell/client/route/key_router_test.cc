@@ -172,7 +172,7 @@ TEST_F(KeyRouterTest, ATableThatIsNotThereIsLookedForInTheNewestTable) {
   EXPECT_EQ(status.message(), "there is no table \"orders\"");
 
   KeyRouter router = Router("key", kTimeoutNs, &table);
-  ChangeTable([](RegionTable* table) { table->tables["orders"] = {0, {{0, kThird}}}; });
+  ChangeTable([](RegionTable* table) { CELL_CHECK(table->CreateTable("orders", 0, kThird).ok()); });
   ASSERT_TRUE(FindConnection(&router).ok());
   ASSERT_NE(router.parts(), nullptr);
   EXPECT_EQ(router.root(), HashRootOf(kThird));
@@ -184,7 +184,7 @@ TEST_F(KeyRouterTest, APartThatWasSplitIsFoundAfterARestart) {
   KeyRouter router = Router(key, kTimeoutNs, &table);
   ASSERT_TRUE(FindConnection(&router).ok());
   const uint32_t position = HashKey(key).position;
-  ChangeTable([&](RegionTable* table) { table->tables["users"].parts[position] = kThird; });
+  ChangeTable([&](RegionTable* table) { table->tables["users"].parts.Set(position, kThird); });
   ASSERT_TRUE(router.Follow(Route(RouteKind::kNotHeld)).ok());
   ASSERT_TRUE(FindConnection(&router).ok());
   EXPECT_EQ(router.root(), HashRootOf(kThird));

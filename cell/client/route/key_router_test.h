@@ -33,9 +33,10 @@ class KeyRouterTest : public ::testing::Test {
     state.servers = {{"a", {{"address-a", 8}}, ""}, {"b", {{"address-b", 8}}, ""}, {"silent", {{"nowhere", 8}}, ""}};
     state.table.ids.next = kNew;
     state.table.root = kRoot;
-    for (const uint32_t region : {kRoot, kOther, kLowerPart}) state.table.regions[region] = {{"a", 0}, 1};
-    for (const uint32_t region : {kThird, kUpperPart}) state.table.regions[region] = {{"b", 0}, 1};
-    state.table.tables["users"] = {0, {{0, kLowerPart}, {1u << 31, kUpperPart}}};
+    for (const uint32_t region : {kRoot, kOther, kLowerPart}) state.table.regions.Set(region, {{"a", 0}, 1});
+    for (const uint32_t region : {kThird, kUpperPart}) state.table.regions.Set(region, {{"b", 0}, 1});
+    CELL_CHECK(state.table.CreateTable("users", 0, kLowerPart).ok());
+    CELL_CHECK(state.table.SplitPart(kLowerPart, 1u << 31, kUpperPart).ok());
     return state;
   }
 
@@ -66,8 +67,10 @@ class KeyRouterTest : public ::testing::Test {
   }
   void Move(uint32_t region, const std::string& server) {
     ChangeTable([&](RegionTable* table) {
-      table->regions[region].owner = {server, 0};
-      ++table->regions[region].epoch;
+      table->regions.Change(region, [&](RegionEntry* entry) {
+        entry->owner = {server, 0};
+        ++entry->epoch;
+      });
     });
   }
   void Refresh() { ASSERT_TRUE(session_.Run(session_.view()->Refresh(INT64_MAX))); }

@@ -32,7 +32,7 @@ class SessionTest : public ::testing::Test {
     ClusterState state;
     state.shape = {512, 32 << 10, 64 << 10};
     state.servers = {{"server", {{"server", 8}}, ""}};
-    state.table.regions[1] = {{"server", 0}, 1};
+    state.table.regions.Set(1, {{"server", 0}, 1});
     state.table.ids.next = 2;
     state.table.root = 1;
     return state;

@@ -85,10 +85,11 @@ TEST_F(TableViewTest, AReadThatBeganUnderAnOlderTableIsTrustedOnlyIfTheHolderIsT
   ASSERT_TRUE(Wait(view_.Connect(1)).ok());
   Refresh();
   const Holder holder = view_.HolderOf(1);
-  ChangeTable([](RegionTable* table) { table->regions[2].epoch = 2; });
+  ChangeTable([](RegionTable* table) { table->regions.Change(2, [](RegionEntry* entry) { entry->epoch = 2; }); });
   Refresh();
   EXPECT_TRUE(view_.Leased(holder));
-  ChangeTable([](RegionTable* table) { table->regions[1].epoch = 2; });  // The region went away and came back.
+  // The region went away and came back.
+  ChangeTable([](RegionTable* table) { table->regions.Change(1, [](RegionEntry* entry) { entry->epoch = 2; }); });
   Refresh();
   EXPECT_FALSE(view_.Leased(holder));
   EXPECT_TRUE(view_.Leased(view_.HolderOf(1)));
@@ -96,7 +97,7 @@ TEST_F(TableViewTest, AReadThatBeganUnderAnOlderTableIsTrustedOnlyIfTheHolderIsT
 
 TEST_F(TableViewTest, ARegionThatIsRecoveredHasNoHolder) {
   ASSERT_TRUE(Wait(view_.Connect(1)).ok());
-  ChangeTable([](RegionTable* table) { table->regions[1].recovering = true; });
+  ChangeTable([](RegionTable* table) { table->regions.Change(1, [](RegionEntry* entry) { entry->recovering = true; }); });
   Refresh();
   EXPECT_EQ(view_.HolderOf(1).worker, nullptr);
   EXPECT_TRUE(view_.WillBeServed(1));
@@ -109,7 +110,7 @@ TEST_F(TableViewTest, ARefreshSeesAllThatHappenedBeforeIt) {
   PassTime(20'000'000);
   loop_.Touch();
   view_.RefreshIfDue();  // It has made its request, and is not answered.
-  ChangeTable([](RegionTable* table) { table->regions[1].epoch = 5; });
+  ChangeTable([](RegionTable* table) { table->regions.Change(1, [](RegionEntry* entry) { entry->epoch = 5; }); });
   Refresh();
   EXPECT_EQ(view_.cluster().table.Find(1)->epoch, 5u);
 }

@@ -49,7 +49,7 @@ Task<Attempt<Value>> LookUp(Session* session, KeyRouter* router, std::string_vie
   ClientMetrics* const metrics = session->metrics();
   WorkerConnection* const worker = router->worker();
   const uint32_t region = router->root().region();
-  const RegionTable::HashParts* const parts = router->parts();
+  const HashParts* const parts = router->parts();
   if (parts == nullptr) {  // The table has just been dropped.
     (void)router->Restart();
     co_return std::nullopt;

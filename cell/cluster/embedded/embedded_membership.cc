@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -14,6 +15,7 @@
 #include "cell/base/json.h"
 #include "cell/base/status_macros.h"
 #include "cell/cluster/cluster_text.h"
+#include "cell/cluster/table_changes.h"
 #include "cell/io/fabric/fabric_address.h"
 #include "cell/io/net/fd.h"
 #include "fmt/format.h"
@@ -219,14 +221,16 @@ absl::StatusOr<Fd> EmbeddedMembership::Lock() {
   return lock;
 }
 
-absl::StatusOr<RegionTable> EmbeddedMembership::ChangeTable(const TableChange& change) {
+absl::StatusOr<RegionTable> EmbeddedMembership::ChangeTable(absl::Span<const TableChange* const> changes,
+                                                            std::vector<absl::Status>* results) {
   const absl::StatusOr<Fd> lock = Lock();
   if (!lock.ok()) return Unavailable(lock.status());
   const absl::StatusOr<std::string> text = ReadText();
   if (!text.ok()) return Unavailable(text.status());
   absl::StatusOr<RegionTable> table = ParseText(*text);
   if (!table.ok()) return Unavailable(table.status());
-  RETURN_IF_ERROR(change(&*table));
+  *results = ApplyChanges(changes, &*table);
+  if (std::none_of(results->begin(), results->end(), [](const absl::Status& one) { return one.ok(); })) return table;
   ++table->version;
   const absl::Status written = WriteTable(table->ToJson() + "\n");
   if (!written.ok()) return Unavailable(written);
@@ -252,20 +256,27 @@ void EmbeddedMembership::Run() {
   for (;;) {
     wake_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
     if (stopping_) return;
-    Job job = std::move(jobs_.front());
-    jobs_.pop_front();
+    std::deque<Job> jobs = std::exchange(jobs_, {});
     lock.unlock();
-    Tell(std::move(job.done), ChangeTable(job.change));
+    std::vector<const TableChange*> changes;
+    for (const Job& job : jobs) changes.push_back(&job.change);
+    std::vector<absl::Status> results;
+    const absl::StatusOr<RegionTable> table = ChangeTable(changes, &results);
+    for (size_t i = 0; i < jobs.size(); ++i) {
+      if (table.ok()) {
+        Tell(std::move(jobs[i].done), results[i], *table);
+      } else {
+        Tell(std::move(jobs[i].done), table.status(), std::nullopt);
+      }
+    }
     lock.lock();
   }
 }
 
-void EmbeddedMembership::Tell(Done done, absl::StatusOr<RegionTable> table) {
-  Told told{std::move(done), table.status(), {}};
-  if (table.ok()) told.table = *std::move(table);
+void EmbeddedMembership::Tell(Done done, absl::Status status, std::optional<RegionTable> table) {
   {
     const std::lock_guard lock(mutex_);
-    told_.push_back(std::move(told));
+    told_.push_back({std::move(done), std::move(status), std::move(table)});
   }
   wake_owner_.Call();  // Also on the owner's thread (Refresh): it must not sleep before its next Poll.
 }
@@ -276,7 +287,11 @@ void EmbeddedMembership::Refresh(Done done) {
   const absl::Status servers = ReadServers();  // Read the servers after the table, so that all of its owners are
                                                // listed.
   if (table.ok() && !servers.ok()) table = servers;
-  Tell(std::move(done), table.ok() ? std::move(table) : Unavailable(table.status()));
+  if (table.ok()) {
+    Tell(std::move(done), absl::OkStatus(), *std::move(table));
+  } else {
+    Tell(std::move(done), Unavailable(table.status()), std::nullopt);
+  }
 }
 
 void EmbeddedMembership::Change(TableChange change, Done done) {
@@ -297,9 +312,9 @@ size_t EmbeddedMembership::Poll() {
     now.swap(told_);
   }
   for (Told& told : now) {
-    const bool newer = told.status.ok() && told.table.version > state_.table.version;
+    const bool newer = told.table.has_value() && told.table->version > state_.table.version;
     if (newer) (void)ReadServers();  // All owners in a table that was made before are listed now.
-    if (newer) state_.table = std::move(told.table);
+    if (newer) state_.table = *std::move(told.table);
     const bool others = servers_version_ != servers_seen_;
     if (others) state_.servers = servers_;
     servers_seen_ = servers_version_;

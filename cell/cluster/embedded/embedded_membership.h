@@ -24,12 +24,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "cell/cluster/membership.h"
 #include "cell/cluster/wake_function.h"
 #include "cell/io/exec/system_clock.h"
@@ -77,7 +79,7 @@ class EmbeddedMembership : public Membership {
   struct Told {
     Done done;
     absl::Status status;
-    RegionTable table;  // Set if `status` is OK.
+    std::optional<RegionTable> table;  // Nullopt: it was not read.
   };
 
   struct Job {
@@ -99,9 +101,11 @@ class EmbeddedMembership : public Membership {
   // Takes the table's lock, which is held until the descriptor is closed. Returns Unavailable if others hold it for too
   // long.
   absl::StatusOr<Fd> Lock();
-  absl::StatusOr<RegionTable> ChangeTable(const TableChange& change);
+  // Makes changes, and sets the result of each in *results. Returns the table afterwards.
+  absl::StatusOr<RegionTable> ChangeTable(absl::Span<const TableChange* const> changes,
+                                          std::vector<absl::Status>* results);
   absl::Status WriteTable(const std::string& text);
-  void Tell(Done done, absl::StatusOr<RegionTable> table);
+  void Tell(Done done, absl::Status status, std::optional<RegionTable> table);
   void Run();
 
   const std::string directory_;

@@ -160,7 +160,7 @@ TEST_F(EmbeddedMembershipTest, AChangeThatIsRefusedChangesNothing) {
   absl::Status result;
   membership->Change(
       [](RegionTable* table) {
-        table->regions.clear();
+        table->regions.Clear();
         return absl::AbortedError("no");
       },
       [&result](const absl::Status& status) { result = status; });

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -23,8 +24,8 @@ class ToldStates {
   struct Told {
     Membership::Done done;  // Null: this is not an answer.
     absl::Status status;
-    ClusterState state;
-    uint64_t session = 0;  // Session in which the state was read.
+    std::shared_ptr<const ClusterState> state;  // Null: there is nothing new.
+    uint64_t session = 0;                       // Session in which the state was read.
   };
 
   void Tell(Told told) {
@@ -33,7 +34,9 @@ class ToldStates {
     if (last != nullptr && !last->done && !told.done) {
       last->session = told.session;
       // A lagging follower may have returned an older state.
-      if (told.state.table.version >= last->state.table.version) last->state = std::move(told.state);
+      const bool newer = told.state != nullptr && (last->state == nullptr ||
+                                                   told.state->table.version >= last->state->table.version);
+      if (newer) last->state = std::move(told.state);
     } else {
       told_.push_back(std::move(told));
     }

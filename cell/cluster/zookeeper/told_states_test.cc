@@ -8,9 +8,9 @@ namespace cell {
 namespace {
 
 ToldStates::Told At(uint64_t version, Membership::Done done = nullptr, uint64_t session = 1) {
-  ToldStates::Told told{std::move(done), absl::OkStatus(), {}, session};
-  told.state.table.version = version;
-  return told;
+  ClusterState state;
+  state.table.version = version;
+  return {std::move(done), absl::OkStatus(), std::make_shared<const ClusterState>(std::move(state)), session};
 }
 
 TEST(ToldStates, ManyChangesLeaveTheNewestToAnOwnerThatDoesNotLook) {
@@ -20,9 +20,19 @@ TEST(ToldStates, ManyChangesLeaveTheNewestToAnOwnerThatDoesNotLook) {
   states.Tell(At(399, nullptr, 3));  // From a lagging follower.
   const std::vector<ToldStates::Told> told = states.Take();
   ASSERT_EQ(told.size(), 1u);
-  EXPECT_EQ(told[0].state.table.version, 400u);
+  EXPECT_EQ(told[0].state->table.version, 400u);
   EXPECT_EQ(told[0].session, 3u);
   EXPECT_TRUE(states.Take().empty());
+}
+
+TEST(ToldStates, NothingNewLeavesTheStateAsItWas) {
+  ToldStates states;
+  states.Tell(At(7));
+  states.Tell({nullptr, absl::OkStatus(), nullptr, 2});
+  const std::vector<ToldStates::Told> told = states.Take();
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].state->table.version, 7u);
+  EXPECT_EQ(told[0].session, 2u);
 }
 
 TEST(ToldStates, EachAnswerIsToldOnceAndInOrder) {
@@ -36,7 +46,7 @@ TEST(ToldStates, EachAnswerIsToldOnceAndInOrder) {
   const std::vector<ToldStates::Told> told = states.Take();
   ASSERT_EQ(told.size(), 6u);
   for (size_t i = 0; i < told.size(); ++i) {
-    EXPECT_EQ(told[i].state.table.version, 101 * (i / 2) + 100 + i % 2);
+    EXPECT_EQ(told[i].state->table.version, 101 * (i / 2) + 100 + i % 2);
     EXPECT_EQ(told[i].done != nullptr, i % 2 == 1);
     if (told[i].done) told[i].done(absl::OkStatus());
   }
@@ -56,8 +66,8 @@ TEST(ToldStates, NothingIsLostBetweenTwoThreads) {
   uint64_t version = 0;
   while (answered < kAnswers) {
     for (const ToldStates::Told& told : states.Take()) {
-      EXPECT_GT(told.state.table.version, version);
-      version = told.state.table.version;
+      EXPECT_GT(told.state->table.version, version);
+      version = told.state->table.version;
       if (told.done) told.done(told.status);
     }
   }

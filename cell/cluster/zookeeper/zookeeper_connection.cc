@@ -169,6 +169,13 @@ absl::StatusOr<std::vector<std::string>> ZooKeeperConnection::WatchChildren(cons
   return children;
 }
 
+absl::StatusOr<Stat> ZooKeeperConnection::StatOf(const std::string& path) {
+  Stat stat{};
+  const int rc = Retry([&] { return zoo_exists(handle_, path.c_str(), 0, &stat); });
+  if (rc != ZOK) return Failed(rc, path);
+  return stat;
+}
+
 int ZooKeeperConnection::Create(const std::string& path, const std::string& data, int flags) {
   return zoo_create(handle_, path.c_str(), data.data(), Size(data), acl(), flags, nullptr, 0);
 }
@@ -177,11 +184,22 @@ int ZooKeeperConnection::Set(const std::string& path, const std::string& data, i
   return zoo_set(handle_, path.c_str(), data.data(), Size(data), version);
 }
 
-int ZooKeeperConnection::Delete(const std::vector<std::string>& paths) {
-  std::vector<zoo_op_t> deletes(paths.size());
-  std::vector<zoo_op_result_t> results(paths.size());
-  for (size_t i = 0; i < paths.size(); ++i) zoo_delete_op_init(&deletes[i], paths[i].c_str(), -1);
-  return zoo_multi(handle_, static_cast<int>(paths.size()), deletes.data(), results.data());
+int ZooKeeperConnection::Multi(const std::vector<Op>& ops, Stat* stat) {
+  std::vector<zoo_op_t> calls(ops.size());
+  std::vector<zoo_op_result_t> results(ops.size());
+  Stat ignored{};
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const Op& op = ops[i];
+    Stat* const its = i == 0 && stat != nullptr ? stat : &ignored;
+    if (op.kind == Op::Kind::kSet) {
+      zoo_set_op_init(&calls[i], op.path.c_str(), op.data.data(), Size(op.data), op.version, its);
+    } else if (op.kind == Op::Kind::kCreate) {
+      zoo_create_op_init(&calls[i], op.path.c_str(), op.data.data(), Size(op.data), acl(), /*mode=*/0, nullptr, 0);
+    } else {
+      zoo_delete_op_init(&calls[i], op.path.c_str(), op.version);
+    }
+  }
+  return zoo_multi(handle_, static_cast<int>(calls.size()), calls.data(), results.data());
 }
 
 int ZooKeeperConnection::IsOurs(const std::string& path) {

@@ -59,11 +59,23 @@ class ZooKeeperConnection {
   absl::StatusOr<std::string> Get(const std::string& path, Stat* stat, bool watch);
   absl::StatusOr<std::vector<std::string>> WatchChildren(const std::string& path, Stat* stat);
 
+  // Returns what ZooKeeper notes about a znode. Repeats the call like Get.
+  absl::StatusOr<Stat> StatOf(const std::string& path);
+
   // Make one call each. `flags` are those of zoo_create.
   int Create(const std::string& path, const std::string& data, int flags);
   int Set(const std::string& path, const std::string& data, int version);
-  // Deletes all of these znodes or none of them.
-  int Delete(const std::vector<std::string>& paths);
+  // A change of one znode. kSet needs the znode's version, or -1 for any.
+  struct Op {
+    enum class Kind : uint8_t { kSet, kCreate, kDelete };
+    Kind kind;
+    std::string path;
+    std::string data;
+    int version;
+  };
+  // Makes all of these changes or none of them. `*stat` is that of the first znode afterwards, if it was set; it may be
+  // null.
+  int Multi(const std::vector<Op>& ops, Stat* stat);
   // Returns ZOK if the ephemeral znode is this session's, and ZNODEEXISTS if it is another session's.
   int IsOurs(const std::string& path);
   // Makes a request that the leader answers itself.

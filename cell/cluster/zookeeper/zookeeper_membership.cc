@@ -8,30 +8,36 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <thread>
 #include <utility>
 
+#include "absl/types/span.h"
 #include "cell/base/bytes.h"
 #include "cell/base/json.h"
 #include "cell/base/random.h"
 #include "cell/base/repeats.h"
 #include "cell/base/status_macros.h"
 #include "cell/cluster/cluster_text.h"
+#include "cell/cluster/table_changes.h"
 #include "cell/cluster/wake_function.h"
 #include "cell/cluster/zookeeper/session_lease.h"
 #include "cell/cluster/zookeeper/told_states.h"
 #include "cell/cluster/zookeeper/uuid.h"
 #include "cell/cluster/zookeeper/zookeeper_connection.h"
+#include "cell/cluster/zookeeper/zookeeper_table.h"
 #include "nlohmann/json.hpp"
 #include "spdlog/spdlog.h"
 
 namespace cell {
 namespace {
 
-constexpr uint32_t kFormat = 2;
+constexpr uint32_t kFormat = 3;
+constexpr uint32_t kFormatOfOneZnode = 2;  // The region table was one JSON text (Convert).
 constexpr int kChangesMax = 100;
+constexpr size_t kJobsMax = 256;  // Changes that are written at once.
 // How many workers' znodes a member reads. Each takes a request, whenever a worker comes or goes.
 constexpr size_t kWorkersReadMax = 1024;
 
@@ -47,7 +53,7 @@ std::string ConfigJson(const Config& config) {
   return JsonText(json);
 }
 
-absl::StatusOr<Config> ParseConfig(const std::string& text) {
+absl::StatusOr<Config> ParseConfig(const std::string& text, uint32_t expected_format = kFormat) {
   const auto bad = [](const absl::Status& status) {
     return absl::InvalidArgumentError(fmt::format("the cluster's znode: {}", std::string(status.message())));
   };
@@ -56,9 +62,10 @@ absl::StatusOr<Config> ParseConfig(const std::string& text) {
   const JsonView json(*parsed);
   const absl::StatusOr<uint32_t> format = json.Get<uint32_t>("format");
   if (!format.ok()) return bad(format.status());
-  if (*format != kFormat) {
+  if (*format != expected_format) {
     return absl::FailedPreconditionError(
-        fmt::format("the cluster has format {}, but this program reads format {}", *format, kFormat));
+        fmt::format("the cluster has format {}, but this program reads format {}{}", *format, kFormat,
+                    *format == kFormatOfOneZnode ? ": stop all its servers, and start them with this release" : ""));
   }
   const absl::StatusOr<RegionShape> shape = ParseShape(json);
   if (!shape.ok()) return bad(shape.status());
@@ -93,6 +100,7 @@ class ZooKeeperMembership::Client {
     if (!connection_.connected()) RETURN_IF_ERROR(connection_.Connect());
     RETURN_IF_ERROR(Read());
     state_ = read_;
+    to_tell_ = std::make_shared<const ClusterState>(read_);
     thread_ = std::thread([this] { Run(); });
     return absl::OkStatus();
   }
@@ -107,12 +115,13 @@ class ZooKeeperMembership::Client {
     RETURN_IF_ERROR(connection_.Connect());
     wanted.uuid = NewUuid();
     const std::string config = ConfigJson(wanted);
-    for (const auto& [path, data] : {std::pair(root_, config), std::pair(root_ + "/workers", std::string()),
-                                     std::pair(root_ + "/table", RegionTable().ToJson())}) {
+    for (const auto& [path, data] : {std::pair(root_, config), std::pair(root_ + "/workers", std::string())}) {
       const int rc =
           connection_.Retry([&, &path = path, &data = data] { return connection_.Create(path, data, /*flags=*/0); });
       if (rc != ZOK && rc != ZNODEEXISTS) return ZooKeeperConnection::ToStatus(rc, path);
     }
+    RETURN_IF_ERROR(Convert());
+    RETURN_IF_ERROR(table_.Create());
     ASSIGN_OR_RETURN(const std::string there, connection_.Get(root_, nullptr, false));
     ASSIGN_OR_RETURN(const Config theirs, ParseConfig(there));
     const std::string other = Differences({wanted.shape, wanted.durability}, {theirs.shape, theirs.durability});
@@ -133,7 +142,11 @@ class ZooKeeperMembership::Client {
           fmt::format("the cluster {} was deleted and created again in the meantime", root_));
     }
     // ZooKeeper does not delete znodes with children: while there is a worker, nothing is deleted.
-    const int rc = connection_.Delete({root_ + "/workers", root_ + "/table", root_});
+    std::vector<ZooKeeperConnection::Op> ops{{ZooKeeperConnection::Op::Kind::kDelete, root_ + "/workers", {}, -1}};
+    ASSIGN_OR_RETURN(std::vector<std::string> paths, table_.Paths());
+    paths.push_back(root_);
+    for (std::string& path : paths) ops.push_back({ZooKeeperConnection::Op::Kind::kDelete, std::move(path), {}, -1});
+    const int rc = connection_.Multi(ops, nullptr);
     if (rc == ZNOTEMPTY) {
       return absl::FailedPreconditionError(
           fmt::format("the cluster {} still has running servers: stop them first", options_.name));
@@ -165,9 +178,9 @@ class ZooKeeperMembership::Client {
   size_t Poll() {
     std::vector<ToldStates::Told> now = told_.Take();
     for (ToldStates::Told& told : now) {
-      if (told.state.table.version >= state_.table.version) {
+      if (told.state != nullptr && told.state->table.version >= state_.table.version) {
         const uint64_t revision = state_.revision;
-        state_ = std::move(told.state);
+        state_ = *told.state;
         state_.revision = revision + 1;
       }
       session_seen_ = std::max(session_seen_, told.session);
@@ -220,23 +233,35 @@ class ZooKeeperMembership::Client {
     return announced_ ? lease_.Renew(connection_.session_ns(), call, ZooKeeperConnection::Answered) : call();
   }
 
-  // Reads the current state into read_. Watches report the next change.
+  // Reads into read_ what has changed. Watches report the next change.
   absl::Status Read() {
-    if (workers_version_ < 0) {
-      RETURN_IF_ERROR(ReadConfig());
-      RETURN_IF_ERROR(ReadTable());  // For WorkersAmong.
+    if (!watching_ || !IsCurrent()) {
+      if (workers_version_ < 0) {
+        RETURN_IF_ERROR(ReadConfig());
+        RETURN_IF_ERROR(ReadTable());  // For WorkersAmong.
+      }
+      RETURN_IF_ERROR(ReadWorkers());
+      RETURN_IF_ERROR(ReadTable());
+      watching_ = true;
     }
-    RETURN_IF_ERROR(ReadWorkers());
-    RETURN_IF_ERROR(ReadTable());
     read_in_ = session_;
     return absl::OkStatus();
   }
 
+  // Returns whether read_ is what ZooKeeper has. Takes two small requests, however large the cluster is.
+  bool IsCurrent() {
+    const absl::StatusOr<Stat> workers = connection_.StatOf(root_ + "/workers");
+    return workers.ok() && workers->cversion == workers_version_ && table_.IsCurrent();
+  }
+
   absl::Status ReadTable() {
-    ASSIGN_OR_RETURN(const std::string table, connection_.Get(root_ + "/table", nullptr, true));
-    ASSIGN_OR_RETURN(read_.table, ParseTable(root_ + "/table", table));
+    RETURN_IF_ERROR(table_.Read());
+    if (read_.table.version != table_.table().version) ReadChanged();
+    read_.table = table_.table();
     return absl::OkStatus();
   }
+
+  void ReadChanged() { to_tell_ = nullptr; }
 
   // Renews the lease between other requests, of which there may be many: whoever may change znodes can keep this thread
   // reading.
@@ -304,6 +329,7 @@ class ZooKeeperMembership::Client {
       read_.servers.push_back(std::move(server));
     }
     workers_version_ = stat.cversion;
+    ReadChanged();
     return absl::OkStatus();
   }
 
@@ -344,68 +370,90 @@ class ZooKeeperMembership::Client {
     return {known != nullptr ? *known : ClusterState::Worker{"unknown", 0}, server != nullptr ? server->control : ""};
   }
 
-  // Parses the table, but returns Unavailable if it is invalid: no change is applied to it then, and the former state
-  // stays.
-  static absl::StatusOr<RegionTable> ParseTable(const std::string& path, const std::string& text) {
-    absl::StatusOr<RegionTable> table = RegionTable::Parse(text);
-    if (table.ok()) return table;
-    return absl::UnavailableError(fmt::format("ZooKeeper: {}: {}", path, std::string(table.status().message())));
-  }
-
-  absl::Status ChangeTable(const TableChange& change) {
-    const std::string path = root_ + "/table";
+  // Makes changes, and sets the result of each. Returns an error that is not a change's own: then the outcome of all is
+  // unknown.
+  absl::Status ChangeTable(absl::Span<const TableChange* const> changes, absl::Span<absl::Status> results) {
     const std::string id = fmt::format("{}/{}", id_, ++changes_);
     bool sent = false;
     for (int tries = 0; tries < kChangesMax; ++tries) {
-      Stat stat{};
-      ASSIGN_OR_RETURN(const std::string data, connection_.Get(path, &stat, false));
-      ASSIGN_OR_RETURN(RegionTable table, ParseTable(path, data));
-      if (sent && table.WasMade(id)) {  // It was made by a call whose answer was lost.
-        read_.table = std::move(table);
+      RETURN_IF_ERROR(ReadTable());
+      if (sent && read_.table.WasMade(id)) return absl::OkStatus();  // By a call whose answer was lost.
+      RegionTable table = read_.table;
+      const std::vector<absl::Status> applied = ApplyChanges(changes, &table);
+      std::copy(applied.begin(), applied.end(), results.begin());
+      if (std::none_of(applied.begin(), applied.end(), [](const absl::Status& one) { return one.ok(); })) {
         return absl::OkStatus();
       }
-      RETURN_IF_ERROR(change(&table));
       ++table.version;
       table.Made(id);
-      const std::string json = table.ToJson();
+      absl::StatusOr<int> rc;
+      (void)Confirmed([&] {
+        rc = table_.Write(std::move(table));
+        return rc.value_or(ZMARSHALLINGERROR);
+      });
+      if (!rc.ok()) return ChangeInHalves(changes, results, rc.status());
       sent = true;
-      const int rc = Confirmed([&] { return connection_.Set(path, json, stat.version); });
-      if (rc == ZOK) {
-        read_.table = std::move(table);
-        return absl::OkStatus();
-      }
+      if (*rc == ZOK) return ReadTable();
       // BADVERSION: another member was faster, or our own earlier call was, if its answer was lost.
-      if (rc != ZBADVERSION && !ZooKeeperConnection::Lost(rc)) return connection_.Failed(rc, path);
+      if (*rc != ZBADVERSION && !ZooKeeperConnection::Lost(*rc)) return connection_.Failed(*rc, root_ + "/table");
     }
     return absl::UnavailableError("the region table could not be changed, because other servers keep changing it");
+  }
+
+  // Makes changes that there is no room for together.
+  absl::Status ChangeInHalves(absl::Span<const TableChange* const> changes, absl::Span<absl::Status> results,
+                              const absl::Status& why) {
+    if (changes.size() == 1) {
+      results[0] = why;
+      return absl::OkStatus();
+    }
+    const size_t half = changes.size() / 2;
+    RETURN_IF_ERROR(ChangeTable(changes.first(half), results.first(half)));
+    return ChangeTable(changes.subspan(half), results.subspan(half));
+  }
+
+  // Makes the changes among `jobs`, and answers all of these jobs.
+  void Do(std::vector<Job> jobs) {
+    std::vector<const TableChange*> changes;
+    for (const Job& job : jobs) {
+      if (job.change) changes.push_back(&job.change);
+    }
+    std::vector<absl::Status> results(changes.size());
+    absl::Status changed, read;
+    if (!changes.empty()) changed = ChangeTable(changes, absl::MakeSpan(results));
+    // Also reads what a faster member wrote.
+    if (!changed.ok() || changes.size() < jobs.size()) read = ReadNewest();
+    auto result = results.begin();
+    for (Job& job : jobs) {
+      absl::Status status = read;
+      if (job.change) status = changed.ok() ? *result : changed, ++result;
+      Tell(std::move(job.done), std::move(status));
+    }
   }
 
   void Run() {
     announced_ = !self_.empty();
     for (;;) {
-      Job job;
+      std::vector<Job> jobs;
       bool refresh = false;
       {
         std::unique_lock lock(mutex_);
         wake_.wait_for(lock, std::chrono::nanoseconds(connection_.session_ns() / 8),
                        [this] { return stopping_ || changed_ || !jobs_.empty(); });
         if (stopping_) break;
-        if (!jobs_.empty()) {
-          job = std::move(jobs_.front());
+        while (!jobs_.empty() && jobs.size() < kJobsMax) {
+          jobs.push_back(std::move(jobs_.front()));
           jobs_.pop_front();
-        } else {
-          refresh = std::exchange(changed_, false);
         }
+        if (jobs.empty()) refresh = std::exchange(changed_, false);
       }
       if (connection_.expired()) Rejoin();
-      if (job.done) {
-        const absl::Status status = job.change ? ChangeTable(job.change) : ReadNewest();
-        if (!status.ok() && job.change) (void)Read();  // Read what the faster member wrote.
-        Tell({std::move(job.done), status, read_, read_in_});
+      if (!jobs.empty()) {
+        Do(std::move(jobs));
       } else if (refresh) {
         const absl::Status status = Read();
         if (status.ok()) {
-          Tell({nullptr, absl::OkStatus(), read_, read_in_});
+          Tell(nullptr, absl::OkStatus());
         } else if (!connection_.expired()) {
           Warn("unread",
                fmt::format("{}; the cluster's state stays in use as it was last read", std::string(status.message())));
@@ -417,19 +465,23 @@ class ZooKeeperMembership::Client {
     }
     const std::lock_guard lock(mutex_);
     for (Job& job : jobs_) {
-      Tell({std::move(job.done), absl::UnavailableError("this member is shutting down"), read_, read_in_});
+      Tell(std::move(job.done), absl::UnavailableError("this member is shutting down"));
     }
     jobs_.clear();
   }
 
-  void Tell(ToldStates::Told told) {
-    told_.Tell(std::move(told));
+  // Tells the owner the state, unless it was told this one already.
+  void Tell(Done done, absl::Status status) {
+    const bool news = to_tell_ == nullptr;
+    if (news) to_tell_ = std::make_shared<const ClusterState>(read_);
+    told_.Tell({std::move(done), std::move(status), news ? to_tell_ : nullptr, read_in_});
     wake_owner_.Call();
   }
 
   // Begins a new session after the last one has expired, and creates our znode again.
   void Rejoin() {
     announced_ = false;
+    watching_ = false;
     Warn("expired", "the session with ZooKeeper has expired");
     ++session_;  // The lease of the new session counts once the owner has seen it.
     absl::Status status = connection_.Connect();
@@ -443,13 +495,37 @@ class ZooKeeperMembership::Client {
     }
     connection_.set_expired(false);
     announced_ = !self_.empty();
-    Tell({nullptr, absl::OkStatus(), read_, read_in_});
+    Tell(nullptr, absl::OkStatus());
   }
 
   // Limits the warnings of a kind, because the attempts repeat several times a second, perhaps for long, and because
   // whoever may change znodes can cause any number.
   void Warn(const std::string& kind, const std::string& what) {
     if (const auto more = repeats_.Due(kind, options_.clock->NowNs())) spdlog::warn("{}{}", what, *more);
+  }
+
+  // Converts a cluster of the release before this one, which had the region table in one znode. Nobody may use it
+  // meanwhile: a server of that release could not read the table any more.
+  absl::Status Convert() {
+    Stat config_stat{}, table_stat{}, workers_stat{};
+    ASSIGN_OR_RETURN(const std::string text, connection_.Get(root_, &config_stat, false));
+    const absl::StatusOr<Config> config = ParseConfig(text, kFormatOfOneZnode);
+    if (!config.ok()) return absl::OkStatus();  // It has another format, or is malformed: the caller says so.
+    ASSIGN_OR_RETURN(const std::vector<std::string> workers, connection_.WatchChildren(root_ + "/workers", &workers_stat));
+    if (!workers.empty()) {
+      return absl::FailedPreconditionError(
+          fmt::format("the cluster {} is of an earlier release, and has running servers: stop them first", root_));
+    }
+    ASSIGN_OR_RETURN(const std::string json, connection_.Get(root_ + "/table", &table_stat, false));
+    ASSIGN_OR_RETURN(RegionTable table, RegionTable::Parse(json));
+    ++table.version;
+    ASSIGN_OR_RETURN(std::vector<ZooKeeperConnection::Op> ops,
+                     ZooKeeperTable::OpsToReplace(root_ + "/table", std::move(table), table_stat.version));
+    ops.push_back({ZooKeeperConnection::Op::Kind::kSet, root_, ConfigJson(*config), config_stat.version});
+    const int rc = connection_.Multi(ops, nullptr);
+    // If another server was faster, or the answer was lost, the caller finds out.
+    if (rc == ZOK) spdlog::info("converted the region table of the cluster {} to format {}", root_, kFormat);
+    return absl::OkStatus();
   }
 
   // Checks the identity: the cluster may have been deleted while there was no session, and another may have its name.
@@ -469,6 +545,8 @@ class ZooKeeperMembership::Client {
   std::string announcement_;
   uint64_t changes_ = 0;
   ClusterState read_;         // State as read by the thread that talks to ZooKeeper.
+  std::shared_ptr<const ClusterState> to_tell_;  // read_ as the owner was told it, or null if it has changed since.
+  bool watching_ = false;                        // Watches report changes of what was read.
   uint64_t read_in_ = 1;      // Session in which it was read.
   int workers_version_ = -1;  // Version of its servers.
   Repeats repeats_;
@@ -489,7 +567,8 @@ class ZooKeeperMembership::Client {
   bool changed_ = false;  // A watch has fired.
   bool stopping_ = false;
 
-  ZooKeeperConnection connection_{options_, [this] { OnChange(); }};  // Last: calls OnChange until it is gone.
+  ZooKeeperConnection connection_{options_, [this] { OnChange(); }};  // Calls OnChange until it is gone.
+  ZooKeeperTable table_{&connection_, root_ + "/table", [this] { RenewIfDue(); }};
 };
 
 ZooKeeperMembership::ZooKeeperMembership(std::unique_ptr<Client> client) : client_(std::move(client)) {}

@@ -1,12 +1,13 @@
 // ZooKeeperMembership keeps the membership of clusters of several machines in Apache ZooKeeper.
 //
-//   /NAME                     persistent: {"format": 2, "node_bytes": .., "meganode_bytes": .., "extents_bytes": ..,
+//   /NAME                     persistent: {"format": 3, "node_bytes": .., "meganode_bytes": .., "extents_bytes": ..,
 //                             "durability": .., "uuid": ..}
 //   /NAME/workers/SERVER.N    ephemeral, one for each worker: {"address": .., "regions_max": .., "control": ..}
-//   /NAME/table               persistent: the region table
+//   /NAME/table               persistent: the root of the region table (table_shards.h)
+//   /NAME/table/NNNNNNNN      persistent: its shards
 //
-// The table is one znode, changed by compare-and-set of its version. At 60 bytes per region it reaches ZooKeeper's
-// limit of 1 MB at 15,000 regions (of 64 MB and more).
+// A change writes the root and some shards, at once, by compare-and-set of the root's version. Changes that are asked
+// for while others are being made are written together. A member reads only the shards that have changed.
 //
 // ZooKeeper has three properties to deal with. A lost connection leaves open whether a change was made: each change
 // therefore has an id that stays in the table for a while, and can be looked up there. Watches fire once and are set

@@ -17,7 +17,7 @@ class SourceTest : public MigratorTest {
     // More runs than fit into a short reply.
     for (uint32_t page = 0; page < kPages; page += 2) region_->written->Mark(page * WrittenPages::kPageBytes, 1);
     cluster_->state.table.ids.next = kOwn + 1;
-    cluster_->state.table.regions[kOwn] = {{"target", 0}, 1};
+    cluster_->state.table.regions.Set(kOwn, {{"target", 0}, 1});
     ++cluster_->state.table.version;
     const auto create_log = [](Worker* worker) -> Task<bool> {
       co_return (co_await worker->logs()->Create(kOwn)).ok();

@@ -34,7 +34,7 @@ TEST_F(MigratorTest, TakesNoneInThePlaceOfARegionThatItRecovers) {
   {
     const std::lock_guard lock(cluster_->mutex);
     for (uint32_t i = 0; i < worker_->regions()->regions_max(); ++i) {
-      cluster_->state.table.regions[kRegion + 1 + i] = {{"target", 0}, 1};
+      cluster_->state.table.regions.Set(kRegion + 1 + i, {{"target", 0}, 1});
     }
     ++cluster_->state.table.version;
     ++cluster_->changes;

@@ -27,7 +27,7 @@ class PartJoinerTest : public JoinerFixture, public ::testing::WithParamInterfac
   void Fill() {
     for (uint64_t i = 0; i < kKeys; ++i) Put(KeyOf(i), "value");
   }
-  const RegionTable::HashParts& Parts() { return membership_->state().table.tables.at("t"); }
+  const HashParts& Parts() { return membership_->state().table.tables.at("t"); }
   HeldRegion* PartAt(size_t i) { return Find(std::next(Parts().parts.begin(), static_cast<ptrdiff_t>(i))->second); }
   HeldRegion* PartOf(const std::string& key) { return Find(Parts().RegionOf(HashKey(key).position)); }
   void Put(const std::string& key, const std::string& value) {
@@ -72,7 +72,7 @@ TEST_P(PartJoinerTest, APartIsJoinedInOrder) {
   EXPECT_EQ(worker_->joiner()->counters().joins, 0u);
   EXPECT_EQ(Find(upper), nullptr);
   EXPECT_EQ(membership_->state().table.Find(upper), nullptr);
-  EXPECT_EQ(Parts().parts, (std::map<uint32_t, uint32_t>{{0, lower}}));
+  EXPECT_EQ(Parts().parts, (HashPartMap{{0, lower}}));
   EXPECT_EQ(PartAt(0)->hash->range(), HashRange{});
   ExpectKeys(0);
   EXPECT_FALSE(HasLog(upper));

@@ -128,10 +128,8 @@ void Recoverer::Lose(HeldRegion* region, std::string_view why) {
 
 bool Recoverer::IsFree(uint32_t region) const {
   if (regions_->Find(region) != nullptr || regions_->Arriving(region) || recovering_.contains(region)) return false;
-  for (const auto& [child, entry] : membership_->state().table.regions) {
-    if (entry.split_parent == std::optional<uint32_t>(region) && !IsFree(child)) return false;
-  }
-  return true;
+  const std::vector<uint32_t> children = membership_->state().table.regions.SplitChildrenOf(region);
+  return std::all_of(children.begin(), children.end(), [this](uint32_t child) { return IsFree(child); });
 }
 
 // Returns regions that this worker should have and does not: its own, and its share of those whose owners are gone.
@@ -223,9 +221,9 @@ Task<absl::Status> Recoverer::Claim(std::vector<uint32_t> regions) {
       const RegionTable::Entry* entry = before.Find(region);
       if (entry == nullptr || !table->Claim(region, entry->epoch, self_).ok()) continue;
       claimed.push_back({region, entry->epoch + 1, 0, {}});
-      for (auto& [child, its] : table->regions) {
-        if (its.split_parent != std::optional<uint32_t>(region)) continue;
-        if (table->Claim(child, its.epoch, self_).ok()) claimed.back().children.emplace_back(child, its.epoch);
+      for (const uint32_t child : table->regions.SplitChildrenOf(region)) {
+        const uint64_t epoch = table->Find(child)->epoch;
+        if (table->Claim(child, epoch, self_).ok()) claimed.back().children.emplace_back(child, epoch + 1);
       }
     }
     return claimed.empty() ? absl::AbortedError("another server claimed it first") : absl::OkStatus();

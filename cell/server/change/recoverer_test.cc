@@ -216,7 +216,7 @@ TEST_F(RecovererTest, TheLogOfARegionThatWasNotCutOffIsRemoved) {
   }
   ClusterState state = OldOwnersCluster();
   state.table.ids.next = kChild + 1;
-  state.table.regions[kChild] = {{"old", 0}, 1, kRegion};
+  state.table.regions.Set(kChild, {{"old", 0}, 1, kRegion});
   const auto cluster = std::make_shared<MemoryCluster>(state);
   SimNetwork network{SimOptions{}};
   Worker worker(network.NewEndpoint(), std::make_unique<MemoryMembership>(cluster), LogsOf(&network, host.get(), [] {}),
@@ -240,7 +240,7 @@ TEST_F(RecovererTest, ARegionThatIsToBeRecoveredKeepsItsPlace) {
   log.Append(RecordKind::kRange, "", EncodeRange({}));
   CELL_CHECK(Flush(&log).ok());
   ClusterState state = OldOwnersCluster();
-  state.table.regions[kRegion].owner = {"new", 0};
+  state.table.regions.Change(kRegion, [](RegionEntry* entry) { entry->owner = {"new", 0}; });
   state.servers[0].workers[0].regions_max = 1;
   const auto cluster = std::make_shared<MemoryCluster>(state);
   SimNetwork network{SimOptions{}};

@@ -170,9 +170,12 @@ Task<absl::Status> TableKeeper::Spread(std::string name, HeldRegion* rest, uint3
 Task<absl::Status> TableKeeper::Drop(std::string name) {
   std::map<uint32_t, RegionTable::Entry> before;
   Membership::TableChange drop = [name, &before](RegionTable* table) {
-    before = table->regions;
+    const RegionMap all = table->regions;
     absl::Status status = table->DropTable(name);
-    for (const auto& [region, entry] : table->regions) before.erase(region);
+    before.clear();
+    for (const auto& [region, entry] : all) {
+      if (!table->regions.contains(region)) before.emplace(region, entry);
+    }
     return status;
   };
   const absl::Status status = co_await ChangeAwaiter(membership_, std::move(drop));

@@ -145,7 +145,7 @@ TEST_F(RegionsTest, OnlyRegionsThatAreMissingNeedRoomBesideOthers) {
   ASSERT_TRUE(regions.Create(1, {}).ok());
   ASSERT_TRUE(regions.Expect(2).ok());
   EXPECT_TRUE(regions.CheckRoomBeside(table, self).ok());
-  table.regions[4] = {self, 1};
+  table.regions.Set(4, {self, 1});
   EXPECT_EQ(regions.CheckRoomBeside(table, self).code(), absl::StatusCode::kResourceExhausted);
 }
 

@@ -313,7 +313,7 @@ class TableEvictorTest : public EvictorTest, public testing::WithParamInterface<
     content.bucket_bytes = GetParam();
     CELL_CHECK(regions_.Create(8, content).ok());
     Change([](RegionTable* table) {
-      table->regions[8] = {};
+      table->regions.Set(8, {});
       return table->CreateTable("t", GetParam(), 8);
     });
   }

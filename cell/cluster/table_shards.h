@@ -1,0 +1,72 @@
+// Translates region tables to and from the form in which ZooKeeper has them: a root of a few KB and shards of a few KB.
+// Pure: no I/O.
+//
+//   root     JSON: all but the regions, and for each shard its first id and the version of the table in which it was
+//            last written: "shards": [[first, version], ..]
+//   shards   regions with neighbouring ids (RegionMap::Shard), binary: region_shard.proto
+//
+// A change writes the root and the shards that it changed, all or nothing. A reader that knows an earlier version reads
+// the root, and the shards whose version is another one there. A shard names its version, too: a reader that finds
+// another one than the root has was overtaken by a change, and begins again with the root.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cell/cluster/region_table.h"
+
+namespace cell {
+
+// The longest root and the longest shard that are read, in bytes. ZooKeeper's own limit is 1 MB.
+inline constexpr size_t kTableRootMax = 512 * 1024;
+inline constexpr size_t kTableShardMax = 128 * 1024;
+// What tables, draining servers, rules and grants may take of the root, in bytes. The rest is for the list of shards,
+// so that a region can always be claimed or split.
+inline constexpr size_t kTableNamesMax = 256 * 1024;
+
+struct ShardRef {
+  uint32_t first = 0;
+  uint64_t version = 0;
+  bool operator==(const ShardRef&) const = default;
+};
+
+// The root of a table, and which shards belong to it.
+struct TableRoot {
+  RegionTable table;  // Without regions, and without the parts of Pilaf tables.
+  std::vector<ShardRef> shards;
+};
+
+// Returns InvalidArgument if the text is not a root.
+absl::StatusOr<TableRoot> ParseTableRoot(const std::string& text);
+
+// Returns InvalidArgument if the bytes are not a shard that begins at `ref.first`, and Aborted if its version is not
+// `ref.version`.
+absl::StatusOr<RegionMap::Shard> ParseTableShard(std::string_view bytes, const ShardRef& ref);
+
+// Makes a table of a root and its shards, in order. Returns InvalidArgument if they do not make a valid table.
+absl::StatusOr<RegionTable> JoinTable(TableRoot root, std::vector<RegionMap::Shard> shards);
+
+// What is to be written, all or nothing, for a changed table.
+struct TableWrite {
+  struct Shard {
+    uint32_t first = 0;
+    std::string bytes;
+  };
+  std::string root;
+  std::vector<Shard> created;   // That were not there before.
+  std::vector<Shard> replaced;
+  std::vector<uint32_t> removed;
+
+  size_t bytes() const;
+};
+
+// Returns what turns `before`, as it is stored, into `*after`, which has a higher version. Marks the shards of `*after`
+// as stored in its version. Returns ResourceExhausted if a name, rule or grant was added and there is no room for it.
+absl::StatusOr<TableWrite> WriteTable(const RegionTable& before, RegionTable* after);
+
+}  // namespace cell

@@ -1,0 +1,104 @@
+"""Measures the region table in a ZooKeeper of its own, and prints the tables of docs/results/region-table.md.
+
+The clients are processes that keep their leases as clients do that read one-sided: three renewals a second.
+"""
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tools import cluster, free_ports, zookeeper_server
+from tools.measure_cluster import row
+
+BENCH = "tools/region_table_bench"
+
+
+def run(address, *arguments):
+    return json.loads(subprocess.run([cluster.binary(BENCH), "--cluster", address, *map(str, arguments)], check=True, text=True,
+                                     stdout=subprocess.PIPE).stdout)
+
+
+def cpu_seconds(pid):
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def java_of(process):
+    """Returns the id of the process that is ZooKeeper: its script may have started it as a child."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    return int(children[0]) if children else process.pid
+
+
+class Clients:
+    def __init__(self, address, count):
+        self._processes = [subprocess.Popen([cluster.binary(BENCH), "--cluster", address, "client"], stdin=subprocess.PIPE,
+                                            stdout=subprocess.PIPE, text=True) for _ in range(count)]
+        self.open_ms = statistics.median(json.loads(process.stdout.readline())["open_ms"] for process in self._processes)
+
+    def end(self):
+        for process in self._processes:
+            process.stdin.close()
+        results = [json.loads(process.stdout.readline()) for process in self._processes]
+        for process in self._processes:
+            process.wait()
+        return results
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--regions", type=int, nargs="+", default=[1000, 20_000, 100_000])
+    parser.add_argument("--clients", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=10)
+    flags = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="cell-table-") as directory:
+        port = free_ports.free_port()
+        server = zookeeper_server.start_zookeeper(Path(directory) / "zookeeper", port)
+        try:
+            zookeeper_server.wait_for_zookeeper(port, server)
+            measure(f"127.0.0.1:{port}", java_of(server), flags)
+        finally:
+            os.killpg(server.pid, signal.SIGKILL)
+            server.wait()
+
+
+def measure(zookeeper, pid, flags):
+    sizes, changes, reads = [], [], []
+    for regions in flags.regions:
+        name = f"regions-{regions}"
+        address = f"zk://{zookeeper}/{name}"
+        made = run(address, "make", "--regions", regions, "--servers", max(1, regions // 100))
+        sizes.append((f"{regions:,}", f"{made['root_bytes']:,}", made["shards"], f"{made['shard_bytes_max']:,}", f"{made['bytes'] / regions:.1f}",
+                      f"{made['seconds']:.2f}"))
+        one, many = (run(address, "change", "--seconds", flags.seconds, "--at-once", at_once) for at_once in (1, 64))
+        changes.append((f"{regions:,}", f"{one['changes_per_s']:.0f}", f"{many['changes_per_s']:.0f}", f"{many['writes_per_s']:.0f}"))
+        for busy in (False, True):
+            clients = Clients(address, flags.clients)
+            time.sleep(1)
+            begin, cpu = time.monotonic(), cpu_seconds(pid)
+            rate = run(address, "change", "--seconds", flags.seconds, "--at-once", 64)["changes_per_s"] if busy else 0
+            time.sleep(0 if busy else flags.seconds)
+            core = 100 * (cpu_seconds(pid) - cpu) / (time.monotonic() - begin)
+            ended = clients.end()
+            assert len({result["version"] for result in ended}) == 1, "the clients do not agree"
+            refresh_us = statistics.median(result["refresh_us"] for result in ended)
+            reads.append((f"{regions:,}", f"{rate:.0f}", f"{clients.open_ms:.0f}", f"{refresh_us:.0f}", f"{core:.1f}"))
+    print("| regions | root, bytes | shards | largest shard, bytes | bytes a region | seconds to make |\n|---|---|---|---|---|---|")
+    for one in sizes:
+        row(*one)
+    print("\n| regions | changes/s, one at a time | changes/s, 64 at once | writes/s of those |\n|---|---|---|---|")
+    for one in changes:
+        row(*one)
+    print(f"\n| regions | changes/s meanwhile | ms to open | us a renewal | ZooKeeper, % of a core, with {flags.clients} clients |\n|---|---|---|---|---|")
+    for one in reads:
+        row(*one)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
