@@ -1,11 +1,13 @@
 """Tests clusters whose logs are in a pool of Ceph RADOS, with a real Ceph: one monitor and three OSDs on loopback.
 
-Servers, OSDs and the monitor are killed, stopped and started again; the pool is full for a while; and what is wrong with a
-pool is said in seconds.
+Servers, OSDs and the monitor are killed, stopped and started again; the pool is full for a while; objects are damaged by
+hand; and what is wrong with a pool is said in seconds.
 """
 
+import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import tempfile
@@ -19,6 +21,25 @@ from tools.free_ports import free_port
 
 SMALL = {"meganode_bytes": 1 << 20, "extents_bytes": 2 << 20, "regions_max": 64, "durability": "sync"}
 KEYS = 15_000
+
+# How somebody may damage the log of a region: the object that is damaged, what the command `rados` does to it, and what
+# the server says.
+DAMAGES = (
+    ("head", "rm {head}", "its log was not found"),
+    ("head", "setxattr {head} epoch newest", "object {head}: it is damaged: its attribute"),
+    ("head", "rmxattr {head} epoch", "object {head}: it is damaged: its attribute"),
+    ("head", "setomapval {head} {part} many", 'the object {head} of the log store is damaged: its entry "{part}"'),
+    ("head", "setomapval {head} {part} '4294967295 {nonce}'", 'the object {head} of the log store is damaged: its entry "{part}"'),
+    ("head", "setomapval {head} {part} '65536 {nonce}'", "{first} of the log store is damaged: it has"),
+    ("head", "setomapval {head} something else", 'the object {head} of the log store is damaged: its entry "something"'),
+    ("first", "rm {first}", "{first} is missing"),
+    ("last", "rm {last}", "{last} is missing"),
+    ("first", "truncate {first} 1000", "{head}/{part}", "is damaged at offset"),
+    ("last", "truncate {last} 10", "{head}/", "is damaged at offset"),
+    ("first", "put {first} {garbage} --offset 1000", "{head}/{part}", "is damaged at offset"),
+    ("last", "put {last} {garbage}", "{head}/", "is damaged at offset"),
+    ("last", "setxattr {last} epoch newest", "{last} of the log store is damaged: its epoch"),
+)
 
 
 class Rados(unittest.TestCase):
@@ -216,16 +237,77 @@ class Rados(unittest.TestCase):
             self.directory = first
         self.assertEqual(self.done("get", "a"), "1")
 
-    def test_an_object_that_somebody_removed_is_named(self):
-        self.up(servers=1)
-        self.load(keys=2000)
+    def regions_at_rest(self):
+        """Waits until no region is being split. Returns the tier of each."""
+        before, regions = None, []
+        deadline = time.monotonic() + 30
+        while regions != before or any(region["busy"] for region in regions):
+            self.assertLess(time.monotonic(), deadline, regions)
+            time.sleep(0.4)
+            before, regions = regions, [json.loads(line) for line in self.done("-o", "json", "regions").splitlines()]
+        return {region["region"]: region["tier"] for region in regions}
+
+    def rados(self, *arguments, **options):
+        return self.ceph.run("rados", "-p", "cell", *arguments, **options)
+
+    def copy_of(self, name):
+        """Returns the commands that restore an object, which may be the head of a log."""
+        directory = Path(tempfile.mkdtemp(prefix="copy-", dir=self.temporary.name))
+        self.rados("get", name, directory / "bytes")
+        commands = [("rm", name), ("put", name, directory / "bytes"), ("setxattr", name, "epoch", self.rados("getxattr", name, "epoch").strip())]
+        for number, key in enumerate(self.rados("listomapkeys", name).split()):
+            self.rados("getomapval", name, key, directory / f"{number}")
+            commands.append(("setomapval", name, key, "--input-file", directory / f"{number}"))
+        return commands
+
+    def test_damage_stops_its_region_alone(self):
+        """Somebody has used the command `rados` on objects of some regions. Then they are put back."""
+        self.up(servers=1, meganode_bytes=64 << 10, extents_bytes=128 << 10)
+        loaded = self.load(keys=4000)
+        self.up_again()  # Now each region has two segments.
+        self.done("put", "a", "1")
+        loaded = "a\t1\n" + loaded
+        regions = self.regions_at_rest()
+        victims = [region for region, tier in sorted(regions.items()) if tier == 0][1:]  # The first may be the root.
         cluster_down.down(self.directory)
         self.servers[0].wait(30)
-        segment = next(name for name in self.objects() if ".log." in name)
-        self.ceph.run("rados", "-p", "cell", "rm", segment)
-        with self.assertRaises(cluster.ClusterError):
-            cluster.up(self.directory, wait_seconds=15, **self.options)
-        self.assertIn(f"{segment} is missing from the log store", (self.directory / "server-0.log").read_text())
+        garbage = Path(self.temporary.name) / "garbage"
+        garbage.write_bytes(os.urandom(3000))
+        objects, expected, undo = self.objects(), {}, []
+        for target, command, *said in DAMAGES:
+            region = victims.pop(0)
+            names = {"head": f"region-{region}", "garbage": garbage}
+            names["first"], names["last"] = sorted(name for name in objects if name.startswith(f"{names['head']}/") and ".log." in name)
+            names["part"], names["nonce"], _ = names["first"].split("/")[1].rsplit(".", 2)
+            undo += self.copy_of(names[target])
+            self.rados(*(word.format(**names) for word in shlex.split(command)))
+            expected[region] = [text.format(**names) for text in said]
+        before = (self.directory / "server-0.log").stat().st_size
+        self.start_again(0)  # `up` would end it, because it does not serve all regions.
+        deadline = time.monotonic() + 30
+        while True:
+            log = (self.directory / "server-0.log").read_bytes()[before:].decode()
+            recovered = {int(region) for region in re.findall(r"region (\d+) is recovered", log)}
+            lines = {region: re.findall(rf"\[error\] (?:.*)region {region} cannot be recovered: (.*)", log) for region in expected}
+            if recovered == regions.keys() - expected.keys() and all(lines.values()):
+                break
+            self.assertLess(time.monotonic(), deadline, f"recovered {sorted(recovered)} of {sorted(regions)}; {lines}\n{log}")
+            time.sleep(0.2)
+        for region, texts in expected.items():
+            for text in texts:
+                self.assertIn(text, lines[region][0])
+        self.assertEqual(self.done("get", "a"), "1")  # Of a region that is whole.
+        cluster_down.down(self.directory)
+        self.servers[0].wait(30)
+        for command in undo:
+            self.rados(*command, check=command[0] != "rm")
+        self.servers = cluster.up(self.directory, **self.options)
+        self.assertEqual(self.done("scan", "--timeout", "60"), loaded)
+        self.assertIn("no errors", self.done("check"))
+        cluster_down.down(self.directory)
+        self.servers[0].wait(30)
+        self.rados("setomapval", next(name for name in self.objects() if re.fullmatch(r"region-\d+", name)), "something", "else")
+        # wipe, which tearDown calls, removes it all.
 
 
 if __name__ == "__main__":

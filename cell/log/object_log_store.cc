@@ -3,44 +3,24 @@
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include "cell/base/check.h"
 #include "cell/base/status_macros.h"
 #include "cell/log/log_parts.h"
+#include "cell/log/object_entries.h"
 #include "fmt/format.h"
 
 namespace cell {
 namespace {
 
-constexpr std::string_view kUnfinished = "+";
 constexpr std::string_view kSegment = "log";
 constexpr std::string_view kCheckpoint = "checkpoint";
 constexpr std::string_view kEnd = "end";
-constexpr std::string_view kGoing = " going";
-
-std::string HeadOf(uint32_t region) { return fmt::format("region-{}", region); }
-std::string Unfinished(std::string_view part) { return fmt::format("{}{}", kUnfinished, part); }
-
-}  // namespace
-
-// The value of a part's entry: how many objects it has, and their nonce.
-struct PartObjects {
-  uint32_t count = 0;
-  std::string nonce;
-  bool going = false;  // They are being removed. Only with +.
-
-  std::string ToText() const { return fmt::format("{} {}{}", count, nonce, going ? kGoing : ""); }
-  PartObjects Going() const { return {count, nonce, true}; }
-  static std::optional<PartObjects> Parse(const std::string& text) {
-    uint32_t count = 0, nonce = 0;
-    if (std::sscanf(text.c_str(), "%" SCNu32 " %" SCNx32, &count, &nonce) != 2) return std::nullopt;
-    const PartObjects parsed{count, fmt::format("{:08x}", nonce), text.ends_with(kGoing)};
-    return parsed.ToText() == text ? std::optional(parsed) : std::nullopt;
-  }
-};
-
-namespace {
+constexpr std::string_view kRegionPrefix = "region-";
+// More objects of a part are removed by their names, for which the whole store is listed.
+constexpr uint32_t kRemovedOneByOneMax = 256;
 
 std::string ObjectName(uint32_t region, std::string_view part, std::string_view nonce, uint64_t index) {
   return fmt::format("{}/{}.{}.{}", HeadOf(region), part, nonce, index);
@@ -64,21 +44,8 @@ struct ListedPart {
   std::string Object(uint64_t index) const { return fmt::format("{}.{}", objects, index); }
 };
 
-// Returns the part that an entry with + names, or nullopt if it is another entry.
-std::optional<std::string> UnfinishedPart(const std::string& key) {
-  if (key.substr(0, kUnfinished.size()) != kUnfinished) return std::nullopt;
-  return key.substr(kUnfinished.size());
-}
-
-absl::Status DamagedEntry(uint32_t region, const std::string& key, const std::string& value) {
-  return absl::DataLossError(
-      fmt::format("the object {} of the log store is damaged: its entry {} is \"{}\"", HeadOf(region), key, value));
-}
-
-absl::StatusOr<PartObjects> ParseEntry(uint32_t region, const std::string& key, const std::string& value) {
-  std::optional<PartObjects> parsed = PartObjects::Parse(value);
-  if (!parsed.has_value()) return DamagedEntry(region, key, value);
-  return *std::move(parsed);
+absl::Status DamagedObject(const std::string& object, const std::string& what) {
+  return absl::DataLossError(fmt::format("the object {} of the log store is damaged: {}", object, what));
 }
 
 absl::Status Missing(const std::string& object) {
@@ -192,41 +159,52 @@ absl::StatusOr<uint32_t> ObjectLogStore::LastEpoch(uint32_t region) {
 }
 
 absl::Status ObjectLogStore::Fence(uint32_t region, uint32_t epoch) {
-  const auto raise = [&](const std::string& name) {
-    absl::Status raised = objects_->Update(name, {.epoch_max = epoch, .epoch = epoch});
-    return absl::IsAborted(raised) ? WhyRefused(objects_, region, epoch) : raised;
-  };
   for (bool raised = false; !raised;) {  // First the head: see the file comment.
-    absl::Status done = raise(HeadOf(region));
+    absl::Status done = objects_->Update(HeadOf(region), {.epoch_max = epoch, .epoch = epoch});
+    if (absl::IsAborted(done)) return WhyRefused(objects_, region, epoch);
     if (absl::IsNotFound(done)) done = objects_->Update(HeadOf(region), {.create = true, .epoch = epoch});
     if (absl::IsAlreadyExists(done)) continue;
     RETURN_IF_ERROR(done);
     raised = true;
   }
   ASSIGN_OR_RETURN(const Head head, objects_->ReadHead(HeadOf(region)));
+  RETURN_IF_ERROR(CheckEntries(region, head.entries));
   for (const auto& [key, value] : head.entries) {
     const std::optional<PartName> segment = ParsePartName(key, kSegment);
     if (!segment.has_value() || segment->epoch >= epoch) continue;
     ASSIGN_OR_RETURN(const PartObjects objects, ParseEntry(region, key, value));
-    if (objects.count == 0) continue;
-    absl::Status raised = raise(ObjectName(region, key, objects.nonce, objects.count - 1));
-    if (!raised.ok() && !absl::IsNotFound(raised)) return raised;  // Who reads it will say that it is missing.
+    RETURN_IF_ERROR(FenceObject(region, epoch, ObjectName(region, key, objects.nonce, objects.count - 1)));
   }
   return RemoveUnfinished(region, epoch, head, [epoch](uint32_t its, uint64_t) { return its < epoch; });
+}
+
+absl::Status ObjectLogStore::FenceObject(uint32_t region, uint32_t epoch, const std::string& name) {
+  absl::Status raised = objects_->Update(name, {.epoch_max = epoch, .epoch = epoch});
+  if (absl::IsNotFound(raised)) return absl::OkStatus();  // Who reads it will say that it is missing.
+  if (!absl::IsAborted(raised)) return raised;
+  ASSIGN_OR_RETURN(const Head head, objects_->ReadHead(HeadOf(region)));
+  if (head.epoch > epoch) return WhyRefused(objects_, region, epoch);
+  return DamagedObject(
+      name, fmt::format("its epoch is higher than that of {}, which is always raised first", HeadOf(region)));
 }
 
 absl::Status ObjectLogStore::AddObjects(uint32_t region, uint32_t epoch, const std::string& part,
                                         const std::string& nonce, uint32_t from, std::string_view first, bool joins) {
   const uint64_t pieces = (first.size() + options_.chunk_bytes - 1) / options_.chunk_bytes;
+  const uint64_t count = from + std::max<uint64_t>(1, pieces);
+  if (count > kPartObjectsMax) {
+    return absl::ResourceExhaustedError(
+        fmt::format("{}/{} would have more than {} objects", HeadOf(region), part, kPartObjectsMax));
+  }
   const PartObjects before{from, nonce};
-  const PartObjects after{from + static_cast<uint32_t>(std::max<uint64_t>(1, pieces)), nonce};
+  const PartObjects after{static_cast<uint32_t>(count), nonce};
   const auto update = [&](const std::string& name, const ObjectUpdate& what) {
     absl::Status done = objects_->Update(name, what);
     return WasRefused(done) ? WhyRefused(objects_, region, epoch) : done;
   };
-  ObjectUpdate enter{.epoch_max = epoch, .set = {{Unfinished(part), after.ToText()}}};
-  if (!joins || from > 0) enter.expected = {{joins ? part : Unfinished(part), before.ToText()}};
-  if (joins && from == 0) enter.absent = {part, Unfinished(part)};
+  ObjectUpdate enter{.epoch_max = epoch, .set = {{UnfinishedKey(part), after.ToText()}}};
+  if (!joins || from > 0) enter.expected = {{joins ? part : UnfinishedKey(part), before.ToText()}};
+  if (joins && from == 0) enter.absent = {part, UnfinishedKey(part)};
   RETURN_IF_ERROR(update(HeadOf(region), enter));
   std::vector<std::string> made;
   const auto make = [&] {
@@ -244,20 +222,20 @@ absl::Status ObjectLogStore::AddObjects(uint32_t region, uint32_t epoch, const s
       }
     }
     // Also without joining: whoever has fenced this epoch may have looked for the objects before they were there.
-    ObjectUpdate entered{.epoch_max = epoch, .expected = {{Unfinished(part), after.ToText()}}};
-    entered.set = {{joins ? part : Unfinished(part), after.ToText()}};
-    if (joins) entered.remove = {Unfinished(part)};
+    ObjectUpdate entered{.epoch_max = epoch, .expected = {{UnfinishedKey(part), after.ToText()}}};
+    entered.set = {{joins ? part : UnfinishedKey(part), after.ToText()}};
+    if (joins) entered.remove = {UnfinishedKey(part)};
     return update(HeadOf(region), entered);
   };
   absl::Status status = make();
   if (status.ok() || absl::IsUnavailable(status)) return status;  // It may be there, so the entry with + has to stay.
   for (const std::string& name : made) (void)RemoveObject(name);
   if (absl::IsAborted(status)) return status;
-  ObjectUpdate leave{.epoch_max = epoch, .expected = {{Unfinished(part), after.ToText()}}};
+  ObjectUpdate leave{.epoch_max = epoch, .expected = {{UnfinishedKey(part), after.ToText()}}};
   if (joins || from == 0) {
-    leave.remove = {Unfinished(part)};
+    leave.remove = {UnfinishedKey(part)};
   } else {
-    leave.set = {{Unfinished(part), before.ToText()}};
+    leave.set = {{UnfinishedKey(part), before.ToText()}};
   }
   (void)objects_->Update(HeadOf(region), leave);
   return status;
@@ -296,7 +274,8 @@ absl::StatusOr<std::unique_ptr<LogWriter>> ObjectLogStore::BeginCheckpoint(uint3
   const std::string part = ToText({sequence, epoch}, kCheckpoint);
   const PartObjects none{0, fmt::format("{:08x}", options_.nonce())};
   const absl::Status entered = objects_->Update(
-      HeadOf(region), {.epoch_max = epoch, .absent = {Unfinished(part)}, .set = {{Unfinished(part), none.ToText()}}});
+      HeadOf(region),
+      {.epoch_max = epoch, .absent = {UnfinishedKey(part)}, .set = {{UnfinishedKey(part), none.ToText()}}});
   if (WasRefused(entered)) return WhyRefused(objects_, region, epoch);
   RETURN_IF_ERROR(entered);
   return std::make_unique<Writer>(this, region, epoch, part, none, 0, /*joins=*/false);
@@ -305,19 +284,20 @@ absl::StatusOr<std::unique_ptr<LogWriter>> ObjectLogStore::BeginCheckpoint(uint3
 absl::Status ObjectLogStore::CommitCheckpoint(uint32_t region, uint32_t epoch, uint64_t sequence) {
   const std::string part = ToText({sequence, epoch}, kCheckpoint);
   ASSIGN_OR_RETURN(const Head head, objects_->ReadHead(HeadOf(region)));
-  const auto unfinished = head.entries.find(Unfinished(part));
+  const auto unfinished = head.entries.find(UnfinishedKey(part));
   if (unfinished == head.entries.end()) {
     if (head.epoch > epoch) return WhyRefused(objects_, region, epoch);
     return absl::NotFoundError(fmt::format("{}/{} was not begun", HeadOf(region), part));
   }
   ASSIGN_OR_RETURN(const PartObjects objects, ParseEntry(region, unfinished->first, unfinished->second));
   if (objects.going) return absl::NotFoundError(fmt::format("{}/{} was discarded", HeadOf(region), part));
+  if (objects.count == 0) return absl::FailedPreconditionError(fmt::format("{}/{} is empty", HeadOf(region), part));
   // An earlier attempt may have come late. Then that one is the checkpoint.
   const absl::Status done = objects_->Update(HeadOf(region), {.epoch_max = epoch,
                                                               .expected = {*unfinished},
                                                               .absent = {part},
                                                               .set = {{part, unfinished->second}},
-                                                              .remove = {Unfinished(part)}});
+                                                              .remove = {UnfinishedKey(part)}});
   return WasRefused(done) ? WhyRefused(objects_, region, epoch) : done;
 }
 
@@ -346,6 +326,7 @@ absl::StatusOr<std::vector<LogPart>> ObjectLogStore::List(uint32_t region) {
   const absl::StatusOr<Head> head = objects_->ReadHead(HeadOf(region));
   if (absl::IsNotFound(head.status())) return NoLog(region);
   if (!head.ok()) return head.status();
+  RETURN_IF_ERROR(CheckEntries(region, head->entries));
   std::vector<LogPart> parts;
   for (const auto& [key, value] : head->entries) {
     std::optional<LogPart> part = ParsePart(key);
@@ -373,21 +354,28 @@ absl::StatusOr<size_t> ObjectLogStore::Read(uint32_t, const LogPart& part, uint6
     got += *read;
     if (*read == wanted) continue;
     if (index + 1 == listed.count) break;
-    return absl::DataLossError(
-        fmt::format("the object {} of the log store is damaged: it has fewer than {} bytes, and more objects follow",
-                    listed.Object(index), options_.chunk_bytes));
+    return DamagedObject(listed.Object(index),
+                         fmt::format("it has fewer than {} bytes, and more objects follow", options_.chunk_bytes));
   }
   return got;
 }
 
 absl::StatusOr<uint64_t> ObjectLogStore::Size(uint32_t, const LogPart& part) {
   const ListedPart listed = ListedPart::Parse(part.name);
-  if (listed.count == 0) return 0u;
-  const std::string last = listed.Object(listed.count - 1);
-  const absl::StatusOr<uint64_t> size = objects_->Size(last);
-  if (absl::IsNotFound(size.status())) return Missing(last);
-  if (!size.ok()) return size.status();
-  return (listed.count - 1) * options_.chunk_bytes + *size;
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < listed.count; ++i) {  // The caller may allocate as much, so each of them has to be there.
+    const std::string name = listed.Object(i);
+    const absl::StatusOr<uint64_t> size = objects_->Size(name);
+    if (absl::IsNotFound(size.status())) return Missing(name);
+    if (!size.ok()) return size.status();
+    const bool last = i + 1 == listed.count;
+    if (last ? *size > options_.chunk_bytes : *size != options_.chunk_bytes) {
+      return DamagedObject(
+          name, fmt::format("it has {} bytes instead of {}{}", *size, last ? "at most " : "", options_.chunk_bytes));
+    }
+    bytes += *size;
+  }
+  return bytes;
 }
 
 absl::Status ObjectLogStore::RemoveObject(const std::string& name) {
@@ -421,12 +409,21 @@ absl::Status ObjectLogStore::RemoveUnfinished(uint32_t region, std::optional<uin
 
 absl::Status ObjectLogStore::RemoveGoing(uint32_t region, std::optional<uint32_t> epoch_max, const std::string& part,
                                          uint32_t from, const PartObjects& objects) {
-  for (uint32_t i = from; i < objects.count; ++i) {
-    RETURN_IF_ERROR(RemoveObject(ObjectName(region, part, objects.nonce, i)));
+  if (objects.count - std::min(from, objects.count) <= kRemovedOneByOneMax) {
+    for (uint32_t i = from; i < objects.count; ++i) {
+      RETURN_IF_ERROR(RemoveObject(ObjectName(region, part, objects.nonce, i)));
+    }
+  } else {  // More than there are, probably.
+    const std::string prefix = fmt::format("{}/{}.{}.", HeadOf(region), part, objects.nonce);
+    ASSIGN_OR_RETURN(const std::vector<std::string> names, objects_->List());
+    for (const std::string& name : names) {
+      if (!name.starts_with(prefix)) continue;
+      if (std::strtoull(name.c_str() + prefix.size(), nullptr, 10) >= from) RETURN_IF_ERROR(RemoveObject(name));
+    }
   }
   const absl::Status forgotten = objects_->Update(
       HeadOf(region),
-      {.epoch_max = epoch_max, .expected = {{Unfinished(part), objects.ToText()}}, .remove = {Unfinished(part)}});
+      {.epoch_max = epoch_max, .expected = {{UnfinishedKey(part), objects.ToText()}}, .remove = {UnfinishedKey(part)}});
   // Refused: it was forgotten already, or this epoch is fenced. Then whoever fenced it does it.
   return WasRefused(forgotten) ? absl::OkStatus() : forgotten;
 }
@@ -440,7 +437,7 @@ absl::Status ObjectLogStore::RemoveParts(uint32_t region, std::optional<uint32_t
     const std::string going = objects.Going().ToText();
     const absl::Status taken_out = objects_->Update(
         HeadOf(region),
-        {.epoch_max = epoch_max, .expected = {*entry}, .set = {{Unfinished(part), going}}, .remove = {part}});
+        {.epoch_max = epoch_max, .expected = {*entry}, .set = {{UnfinishedKey(part), going}}, .remove = {part}});
     if (WasRefused(taken_out)) return WhyRefused(objects_, region, epoch_max.value_or(UINT32_MAX));
     RETURN_IF_ERROR(taken_out);
     RETURN_IF_ERROR(RemoveGoing(region, epoch_max, part, 0, objects.Going()));
@@ -486,33 +483,60 @@ absl::Status ObjectLogStore::Remove(uint32_t region, uint32_t last_epoch) {
     if (absl::IsNotFound(head.status())) return absl::OkStatus();
     if (!head.ok()) return head.status();
     const bool all = head->epoch <= last_epoch;
-    std::vector<std::string> parts;
-    ObjectUpdate ends;
-    for (const auto& [key, value] : head->entries) {
-      const std::optional<LogPart> part = ParsePart(key);
-      if (part.has_value() && part->epoch <= last_epoch) parts.push_back(key);
-      const std::optional<PartName> end = ParsePartName(key, kEnd);
-      if (end.has_value() && end->epoch <= last_epoch) ends.remove.push_back(key);
-    }
     const auto epoch_max = all ? std::optional(last_epoch) : std::nullopt;
-    absl::Status removed = RemoveParts(region, epoch_max, *head, parts);
-    if (removed.ok()) {
-      removed = RemoveUnfinished(region, epoch_max, *head,
-                                 [last_epoch](uint32_t its, uint64_t) { return its <= last_epoch; });
+    absl::Status removed = CheckEntries(region, head->entries).ok()
+                               ? RemoveUpTo(region, epoch_max, *head, last_epoch)
+                               : RemoveDamaged(region, epoch_max, *head, last_epoch);
+    if (removed.ok() && all) {
+      removed = objects_->Update(HeadOf(region), {.epoch_max = last_epoch, .remove_object = true});
     }
-    if (removed.ok() && !all) return ends.remove.empty() ? absl::OkStatus() : objects_->Update(HeadOf(region), ends);
-    if (removed.ok()) removed = objects_->Update(HeadOf(region), {.epoch_max = last_epoch, .remove_object = true});
     // Refused: a later region with this id has come meanwhile. It stays, and what is left of the earlier one goes.
     if (!WasRefused(removed)) return removed;
   }
 }
 
+absl::Status ObjectLogStore::RemoveUpTo(uint32_t region, std::optional<uint32_t> epoch_max, const Head& head,
+                                        uint32_t last_epoch) {
+  std::vector<std::string> parts;
+  ObjectUpdate ends;
+  for (const auto& [key, value] : head.entries) {
+    const std::optional<LogPart> part = ParsePart(key);
+    if (part.has_value() && part->epoch <= last_epoch) parts.push_back(key);
+    const std::optional<PartName> end = ParsePartName(key, kEnd);
+    if (end.has_value() && end->epoch <= last_epoch) ends.remove.push_back(key);
+  }
+  RETURN_IF_ERROR(RemoveParts(region, epoch_max, head, parts));
+  RETURN_IF_ERROR(
+      RemoveUnfinished(region, epoch_max, head, [last_epoch](uint32_t its, uint64_t) { return its <= last_epoch; }));
+  return ends.remove.empty() ? absl::OkStatus() : objects_->Update(HeadOf(region), ends);
+}
+
+absl::Status ObjectLogStore::RemoveDamaged(uint32_t region, std::optional<uint32_t> epoch_max, const Head& head,
+                                           uint32_t last_epoch) {
+  // What tells no epoch goes with the head, and belongs to a later region if that stays.
+  const auto is_old = [&](std::string_view text) { return EpochOf(text).value_or(head.epoch) <= last_epoch; };
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, objects_->List());
+  const std::string prefix = HeadOf(region) + "/";
+  for (const std::string& name : names) {
+    if (!name.starts_with(prefix) || !is_old(std::string_view(name).substr(prefix.size()))) continue;
+    RETURN_IF_ERROR(RemoveObject(name));
+  }
+  ObjectUpdate forget{.epoch_max = epoch_max};
+  for (const auto& [key, value] : head.entries) {
+    if (is_old(key)) forget.remove.push_back(key);
+  }
+  return objects_->Update(HeadOf(region), forget);
+}
+
 absl::Status ObjectLogStore::RemoveAll() {
   ASSIGN_OR_RETURN(const std::vector<uint32_t> regions, Regions());
-  for (const uint32_t region : regions) RETURN_IF_ERROR(Remove(region, UINT32_MAX));
+  for (const uint32_t region : regions) {
+    absl::Status removed = Remove(region, UINT32_MAX);
+    if (!removed.ok() && !absl::IsDataLoss(removed)) return removed;  // A head that cannot be read goes by its name.
+  }
   ASSIGN_OR_RETURN(const std::vector<std::string> names, objects_->List());
   for (const std::string& name : names) {
-    if (name.rfind("region-", 0) == 0) RETURN_IF_ERROR(RemoveObject(name));
+    if (name.starts_with(kRegionPrefix)) RETURN_IF_ERROR(RemoveObject(name));
   }
   return absl::OkStatus();
 }

@@ -22,6 +22,9 @@
 // is known by its entry, and a reader never looks for one that does not exist. The nonce, new for each attempt, keeps
 // an update that arrives late from meeting the object of another attempt.
 //
+// Entries, epochs and objects that nobody can have left so are DataLoss, with the object's name. They stop the recovery
+// of their region, and are removed with it.
+//
 // Thread-safe, as far as the store is; a LogWriter must be used by one thread at a time.
 #pragma once
 
@@ -65,7 +68,7 @@ class ObjectLogStore : public LogStore {
   absl::StatusOr<uint64_t> NotedEnd(uint32_t region, uint64_t first_epoch) override;
   // The parts' names are PART.NONCE+N, for N objects.
   absl::StatusOr<std::vector<LogPart>> List(uint32_t region) override;
-  // Returns DataLoss if an object that should be there is not, or is shorter than it should be.
+  // Read and Size return DataLoss if an object that should be there is not, or does not have the size that it should.
   absl::StatusOr<size_t> Read(uint32_t region, const LogPart& part, uint64_t offset, MutableBytes to) override;
   absl::StatusOr<uint64_t> Size(uint32_t region, const LogPart& part) override;
   absl::Status Trim(uint32_t region, uint32_t epoch, uint64_t sequence) override;
@@ -84,12 +87,18 @@ class ObjectLogStore : public LogStore {
   // with +, makes them, and enters them without + if `joins`.
   absl::Status AddObjects(uint32_t region, uint32_t epoch, const std::string& part, const std::string& nonce,
                           uint32_t from, std::string_view first, bool joins);
+  // Raises the epoch of the last object of a segment.
+  absl::Status FenceObject(uint32_t region, uint32_t epoch, const std::string& name);
   // Removes the objects that entries with + name, and these entries, of all parts for which `is_old` says so.
   absl::Status RemoveUnfinished(uint32_t region, std::optional<uint32_t> epoch_max, const Head& head,
                                 const std::function<bool(uint32_t epoch, uint64_t sequence)>& is_old);
   // Takes the parts out of the log, and then removes their objects.
   absl::Status RemoveParts(uint32_t region, std::optional<uint32_t> epoch_max, const Head& head,
                            const std::vector<std::string>& parts);
+  // Removes parts, unfinished objects and noted ends up to an epoch. RemoveDamaged does so if entries are damaged, by
+  // the names of entries and objects alone, for which it lists the whole store.
+  absl::Status RemoveUpTo(uint32_t region, std::optional<uint32_t> epoch_max, const Head& head, uint32_t last_epoch);
+  absl::Status RemoveDamaged(uint32_t region, std::optional<uint32_t> epoch_max, const Head& head, uint32_t last_epoch);
   // Removes the objects [from, count) of a part, whose entry with + says that they are going, and then that entry.
   absl::Status RemoveGoing(uint32_t region, std::optional<uint32_t> epoch_max, const std::string& part, uint32_t from,
                            const PartObjects& objects);

@@ -12,6 +12,7 @@
 #include "cell/io/sim/sim_object_store.h"
 #include "cell/log/directory_log_store.h"
 #include "cell/log/log_store_conformance.h"
+#include "cell/log/object_entries.h"
 #include "fmt/format.h"
 
 namespace cell {
@@ -363,6 +364,134 @@ TEST(ObjectLogStore, ObjectsThatAreMissingOrTooShortAreNamed) {
   objects.Erase("region-7/0000000000000001.00000001.log.00000001.3");
   EXPECT_TRUE(absl::IsDataLoss(server.store.Size(kRegion, part).status()));
   EXPECT_TRUE(server.store.Fence(kRegion, 2).ok());  // Whoever reads it will say so.
+}
+
+// Somebody has changed an object by hand. The log of that region is not read, that of another is.
+class DamagedObjects : public ::testing::Test {
+ protected:
+  static constexpr uint32_t kOther = 8;
+  const std::string head_ = "region-7";
+  const std::string segment_ = "0000000000000001.00000001.log";
+
+  DamagedObjects() {
+    for (const uint32_t region : {kRegion, kOther}) Write(region, 1, 25'000);
+  }
+  void Write(uint32_t region, uint32_t epoch, size_t bytes) {
+    const std::unique_ptr<LogWriter> writer = *server_.store.Open(region, epoch, 1);
+    ASSERT_TRUE(writer->Append(std::string(bytes, 'x')).ok() && writer->Sync().ok());
+  }
+  static void ExpectNamed(const absl::Status& status, const std::string& what) {
+    EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+    EXPECT_NE(status.message().find(what), std::string::npos) << status;
+  }
+  std::vector<std::string> NamesOf(uint32_t region) const {
+    std::vector<std::string> names = objects_.names();
+    std::erase_if(names, [&](const std::string& name) { return !name.starts_with(fmt::format("region-{}", region)); });
+    return names;
+  }
+
+  SimObjects objects_{1};
+  Server server_{&objects_, 1};
+};
+
+TEST_F(DamagedObjects, AnEntryIsNamedAndGoesWithItsRegion) {
+  const ObjectEntries damages = {{segment_, "3"},
+                                 {segment_, "0 00000001"},
+                                 {segment_, "4294967295 00000001"},
+                                 {"+" + segment_, "65537 00000001"},
+                                 {"0000000000000001.00000001.lag", "3 00000001"}};
+  for (const auto& [key, value] : damages) {
+    SCOPED_TRACE(key + ": " + value);
+    SimObjects objects(1);
+    Server server(&objects, 1);
+    ASSERT_TRUE(server.store.Open(kRegion, 1, 1, std::string(25'000, 'x')).ok());
+    ASSERT_TRUE(server.store.Open(kOther, 1, 1, "other").ok());
+    (*objects.entries(head_))[key] = value;
+    ExpectNamed(server.store.List(kRegion).status(), head_);
+    ExpectNamed(server.store.List(kRegion).status(), key);
+    ExpectNamed(server.store.Has(kRegion).status(), key);
+    ExpectNamed(server.store.Fence(kRegion, 2), key);
+    EXPECT_TRUE(*server.store.Has(kOther));
+    const uint64_t calls = server.host->calls();
+    ASSERT_TRUE(server.store.Remove(kRegion, 2).ok());
+    EXPECT_LT(server.host->calls() - calls, 20u);
+    EXPECT_EQ(objects.names().size(), 2u);  // The other's.
+    ASSERT_TRUE(server.store.RemoveAll().ok());
+    EXPECT_TRUE(objects.names().empty());
+  }
+}
+
+TEST_F(DamagedObjects, AnEarlierRegionGoesAndALaterOneStays) {
+  Write(kRegion, 5, 100);
+  const std::vector<std::string> before = NamesOf(kRegion);
+  ObjectEntries* const entries = objects_.entries(head_);
+  (*entries)[segment_] = "4294967295 00000001";
+  ASSERT_TRUE(server_.store.Remove(kRegion, 4).ok());
+  EXPECT_EQ(NamesOf(kRegion).size(), before.size() - 3);
+  EXPECT_EQ(entries->size(), 1u);
+  EXPECT_EQ(server_.store.List(kRegion)->front().epoch, 5u);
+  EXPECT_EQ(*server_.store.Size(kRegion, server_.store.List(kRegion)->front()), 100u);
+}
+
+// A caller allocates what Size returns.
+TEST_F(DamagedObjects, SizeCountsOnlyObjectsThatAreThere) {
+  (*objects_.entries(head_))[segment_] = fmt::format("65536 {}", (*objects_.entries(head_))[segment_].substr(2));
+  const std::string object = fmt::format("region-7/{}.00000001.", segment_);
+  ASSERT_TRUE(server_.host->Update(object + "65535", {.create = true, .append = "x"}).ok());
+  const LogPart part = server_.store.List(kRegion)->front();
+  const uint64_t calls = server_.host->calls();
+  ExpectNamed(server_.store.Size(kRegion, part).status(), object + "2");  // It is shorter than one that others follow.
+  EXPECT_LT(server_.host->calls() - calls, 10u);
+  objects_.bytes(object + "2")->resize(kChunkBytes);
+  ExpectNamed(server_.store.Size(kRegion, part).status(), object + "3");
+}
+
+// A request for each object that an entry claims would take minutes.
+TEST_F(DamagedObjects, ObjectsThatAreNotThereAreNotRemovedOneByOne) {
+  (*objects_.entries(head_))["+" + segment_] = fmt::format("65536 {}", (*objects_.entries(head_))[segment_].substr(2));
+  const std::string next = fmt::format("region-7/{}.00000001.3", segment_);
+  ASSERT_TRUE(server_.host->Update(next, {.create = true, .append = "x"}).ok());
+  const uint64_t calls = server_.host->calls();
+  ASSERT_TRUE(server_.store.Fence(kRegion, 2).ok());
+  EXPECT_EQ(NamesOf(kRegion).size(), 4u);  // The head, and the objects that belong to the log.
+  (*objects_.entries(head_))[segment_] = (*objects_.entries(head_))[segment_].replace(0, 1, "65536");
+  ASSERT_TRUE(server_.store.Remove(kRegion, 2).ok());
+  EXPECT_TRUE(NamesOf(kRegion).empty());
+  EXPECT_LT(server_.host->calls() - calls, 40u);
+}
+
+TEST_F(DamagedObjects, AnObjectThatIsTooLongIsNamed) {
+  const std::string last = fmt::format("region-7/{}.00000001.2", segment_);
+  objects_.bytes(last)->resize(kChunkBytes + 1);
+  ExpectNamed(server_.store.Size(kRegion, server_.store.List(kRegion)->front()).status(), last);
+}
+
+TEST_F(DamagedObjects, AnEpochAboveThatOfTheHeadIsNamed) {
+  const std::string last = fmt::format("region-7/{}.00000001.2", segment_);
+  *objects_.epoch(last) = UINT32_MAX;
+  ExpectNamed(server_.store.Fence(kRegion, 2), last);
+  EXPECT_TRUE(server_.store.Fence(kOther, 2).ok());
+}
+
+TEST_F(DamagedObjects, AHeadWithTooManyEntriesGoesWithAllOthers) {
+  for (size_t i = 0; i <= kObjectEntriesMax; ++i) (*objects_.entries(head_))[fmt::format("{}", i)] = "x";
+  EXPECT_TRUE(absl::IsDataLoss(server_.store.Has(kRegion).status()));
+  EXPECT_TRUE(absl::IsDataLoss(server_.store.Remove(kRegion, 9)));
+  ASSERT_TRUE(server_.store.RemoveAll().ok());
+  EXPECT_TRUE(objects_.names().empty());
+}
+
+// What readers would take for damage is not written.
+TEST(ObjectLogStore, APartHasNoMoreObjectsThanReadersBelieve) {
+  SimObjects objects(1);
+  const std::unique_ptr<SimObjectStore> host = objects.NewHost();
+  ObjectLogStore store(host.get(), {/*chunk_bytes=*/1, /*append_bytes=*/1, [] { return 1u; }});
+  const std::unique_ptr<LogWriter> writer = *store.Open(kRegion, 1, 1);
+  EXPECT_TRUE(absl::IsResourceExhausted(writer->Append(std::string(kPartObjectsMax + 1, 'x'))));
+  EXPECT_EQ(*store.Size(kRegion, store.List(kRegion)->front()), kPartObjectsMax);
+  ASSERT_TRUE(store.BeginCheckpoint(kRegion, 1, 5).ok());
+  EXPECT_FALSE(store.CommitCheckpoint(kRegion, 1, 5).ok());  // It is empty.
+  EXPECT_TRUE(*store.Has(kRegion));
 }
 
 TEST(ObjectLogStore, AFullPoolFailsWritesAndLeavesNothing) {

@@ -10,8 +10,9 @@
 // Every call may block, so none may be made on a worker's thread (thread_pool.h). Thread-safe.
 //
 // Errors: NotFound and AlreadyExists for the object. Aborted if a condition does not hold. ResourceExhausted if the
-// pool is full. PermissionDenied if the store allows it to nobody, or not to this client. Unavailable for anything
-// else, with its text; every call ends within a time that the store's options limit.
+// pool is full. PermissionDenied if the store allows it to nobody, or not to this client. DataLoss from ReadHead if
+// the object's epoch cannot be read, or if it has more than kObjectEntriesMax entries. Unavailable for anything else,
+// with its text; every call ends within a time that the store's options limit.
 #pragma once
 
 #include <cstdint>
@@ -47,6 +48,7 @@ struct ObjectUpdate {
 };
 
 inline constexpr size_t kObjectAppendMax = size_t{8} << 20;  // RADOS: osd_max_write_size is 90 MB.
+inline constexpr size_t kObjectEntriesMax = 65'536;          // Of one object.
 inline constexpr size_t kObjectReadMax = size_t{8} << 20;
 
 class ObjectStore {

@@ -124,6 +124,16 @@ TEST_P(ObjectStoreConformance, AnObjectHasThousandsOfEntries) {
   EXPECT_EQ(head.entries, update.set);
 }
 
+TEST_P(ObjectStoreConformance, MoreEntriesThanAnybodyWritesAreDamage) {
+  ASSERT_TRUE(Update({.create = true}).ok());
+  for (size_t entries = 0; entries <= kObjectEntriesMax;) {
+    ObjectUpdate update;
+    for (int i = 0; i < 5'000; ++i) update.set[fmt::format("key{}", entries++)] = "";
+    ASSERT_TRUE(Update(update).ok());
+  }
+  EXPECT_TRUE(absl::IsDataLoss(store_->ReadHead("a").status()));
+}
+
 TEST_P(ObjectStoreConformance, LargeObjectsAreAppendedAndReadInPieces) {
   const std::string piece(kObjectAppendMax, 'p');
   ASSERT_TRUE(Update({.create = true, .append = piece}).ok());

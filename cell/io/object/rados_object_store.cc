@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <optional>
 
 #include "cell/base/check.h"
 #include "cell/base/status_macros.h"
@@ -17,11 +18,18 @@ namespace {
 constexpr const char* kEpoch = "epoch";
 // OSDs return no more entries at once (osd_max_omap_entries_per_request).
 constexpr uint64_t kEntriesAtOnce = 1024;
+constexpr int kReadHeadTries = 100;
 
 // Epochs are compared as text, so they all have the same length.
 std::string EpochText(uint32_t epoch) { return fmt::format("{:010}", epoch); }
 
 absl::Status Refused(absl::StatusCode code, const std::string& what) { return absl::Status(code, what); }
+
+std::optional<uint32_t> ParseEpoch(const std::string& text) {
+  const unsigned long long epoch = std::strtoull(text.c_str(), nullptr, 10);
+  if (epoch > UINT32_MAX || text != EpochText(static_cast<uint32_t>(epoch))) return std::nullopt;
+  return static_cast<uint32_t>(epoch);
+}
 
 std::string TextOf(int error) { return std::strerror(error); }
 
@@ -83,6 +91,10 @@ struct RadosObjectStore::Cluster {
       default:
         return told(absl::StatusCode::kUnavailable, TextOf(-error));
     }
+  }
+
+  absl::Status Damaged(const std::string& name, const std::string& what) const {
+    return absl::DataLossError(fmt::format("pool {}, object {}: it is damaged: {}", pool, name, what));
   }
 
   std::string pool;
@@ -184,6 +196,7 @@ absl::Status RadosObjectStore::Update(const std::string& name, const ObjectUpdat
 absl::StatusOr<ObjectStore::Head> RadosObjectStore::ReadHead(const std::string& name) {
   Head head;
   uint64_t version = 0;  // Of the object when the first of its entries were read.
+  int tries = 1;
   for (std::string after;;) {
     const ReadOp op(rados_create_read_op());
     if (version != 0) rados_read_op_assert_version(op.get(), version);
@@ -204,6 +217,7 @@ absl::StatusOr<ObjectStore::Head> RadosObjectStore::ReadHead(const std::string& 
     const std::unique_ptr<void, Release<rados_getxattrs_end>> end_attributes(attributes);
     const std::unique_ptr<void, Release<rados_omap_get_end>> end_entries(entries);
     if (version != 0 && (error == -ERANGE || error == -EOVERFLOW)) {  // It was changed since. Begin again.
+      if (++tries > kReadHeadTries) return cluster_->ErrorOf(-EBUSY, name);
       head = Head();
       version = 0;
       after.clear();
@@ -216,16 +230,24 @@ absl::StatusOr<ObjectStore::Head> RadosObjectStore::ReadHead(const std::string& 
     const char* attribute = nullptr;
     const char* bytes = nullptr;
     size_t size = 0;
+    std::optional<uint32_t> epoch;
     while (rados_getxattrs_next(attributes, &attribute, &bytes, &size) == 0 && attribute != nullptr) {
-      if (std::strcmp(attribute, kEpoch) != 0) continue;
-      head.epoch = static_cast<uint32_t>(std::strtoul(std::string(bytes, size).c_str(), nullptr, 10));
+      if (std::strcmp(attribute, kEpoch) == 0) epoch = ParseEpoch(std::string(bytes, size));
     }
+    if (!epoch.has_value()) {
+      return cluster_->Damaged(name,
+                               fmt::format("its attribute \"{}\" is missing, or is no number of ten digits", kEpoch));
+    }
+    head.epoch = *epoch;
     char* key = nullptr;
     char* value = nullptr;
     size_t key_bytes = 0, value_bytes = 0;
     while (rados_omap_get_next2(entries, &key, &value, &key_bytes, &value_bytes) == 0 && key != nullptr) {
       after.assign(key, key_bytes);
       head.entries[after] = std::string(value, value_bytes);
+    }
+    if (head.entries.size() > kObjectEntriesMax) {
+      return cluster_->Damaged(name, fmt::format("it has more than {} entries", kObjectEntriesMax));
     }
     if (more == 0) return head;
   }

@@ -119,6 +119,9 @@ absl::StatusOr<SimObjects::Object*> SimObjectStore::Find(const std::string& name
 
 absl::StatusOr<ObjectStore::Head> SimObjectStore::ReadHead(const std::string& name) {
   ASSIGN_OR_RETURN(const SimObjects::Object* object, Find(name));
+  if (object->entries.size() > kObjectEntriesMax) {
+    return absl::DataLossError(fmt::format("the object {} has too many entries", name));
+  }
   Head head{object->epoch, object->entries};
   Pause();
   return head;

@@ -33,6 +33,8 @@ class SimObjects {
   std::vector<std::string> names() const;
   // For tests that damage objects.
   std::string* bytes(const std::string& name) { return &objects_.at(name).bytes; }
+  uint32_t* epoch(const std::string& name) { return &objects_.at(name).epoch; }
+  ObjectEntries* entries(const std::string& name) { return &objects_.at(name).entries; }
   void Erase(const std::string& name) { objects_.erase(name); }
 
  private:

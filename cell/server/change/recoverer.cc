@@ -195,22 +195,25 @@ Task<bool> Recoverer::Look() {
 Task<absl::Status> Recoverer::Claim(std::vector<uint32_t> regions) {
   // Keep the table that shows this. While logs are looked up a newer one may come in which another worker has them.
   const RegionTable before = membership_->state().table;
-  const RunInPool::Work look = [this, &regions]() -> absl::Status {
-    for (auto it = regions.begin(); it != regions.end();) {
-      ASSIGN_OR_RETURN(const bool has, logs_->store()->Has(*it));
-      it = has ? it + 1 : regions.erase(it);
+  std::map<uint32_t, absl::Status> without;  // Why regions are not claimed.
+  const RunInPool::Work look = [this, &regions, &without]() -> absl::Status {
+    for (const uint32_t region : regions) {
+      const absl::StatusOr<bool> has = logs_->store()->Has(region);
+      if (!has.ok() && !absl::IsDataLoss(has.status())) return has.status();
+      if (!has.ok()) without[region] = has.status();  // It stops this region, and no other.
+      if (has.ok() && !*has) {
+        without[region] = absl::NotFoundError("its log was not found (all servers must use the same --log-store)");
+      }
     }
     return absl::OkStatus();
   };
-  const std::vector<uint32_t> asked = regions;
   absl::Status status = co_await logs_->RunOnDisk(look);
   if (!status.ok()) co_return status;
-  for (const uint32_t region : asked) {
-    if (std::find(regions.begin(), regions.end(), region) != regions.end()) continue;
+  for (const auto& [region, why] : without) {
+    std::erase(regions, region);
     const RegionTable::Entry* entry = before.Find(region);
     if (entry != nullptr) failed_[region] = {entry->epoch, clock_->NowNs() + options_.retry_after_ns};
-    spdlog::error("region {} cannot be recovered: its log was not found (all servers must use the same --log-store)",
-                  region);
+    spdlog::error("region {} cannot be recovered: {}", region, std::string(why.message()));
   }
   if (regions.empty()) co_return absl::OkStatus();
   sync_points_->Reach("takeover: before the claim");

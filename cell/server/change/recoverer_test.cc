@@ -203,6 +203,83 @@ TEST_F(RecovererTest, AnErrorOfTheMembershipIsNoDamageOfTheLog) {
   EXPECT_TRUE(worker.Stop().ok());
 }
 
+// A store in which the list of parts of one region is damaged.
+class DamagedStore : public DirectoryLogStore {
+ public:
+  DamagedStore(Files* files, uint32_t damaged) : DirectoryLogStore(files, "log"), damaged_(damaged) {}
+  absl::StatusOr<bool> Has(uint32_t region) override {
+    return region == damaged_ ? absl::StatusOr<bool>(Damaged()) : DirectoryLogStore::Has(region);
+  }
+  absl::StatusOr<uint32_t> LastEpoch(uint32_t region) override {
+    return region == damaged_ ? absl::StatusOr<uint32_t>(Damaged()) : DirectoryLogStore::LastEpoch(region);
+  }
+
+ private:
+  static absl::Status Damaged() { return absl::DataLossError("its list of parts is damaged"); }
+
+  const uint32_t damaged_;
+};
+
+TEST_F(RecovererTest, ADamagedListOfPartsStopsItsRegionAlone) {
+  constexpr uint32_t kOther = kRegion + 1;
+  for (const uint32_t damaged : {kRegion, kOther}) {
+    SimDisk disk(1);
+    const auto old_host = disk.NewHost(), host = disk.NewHost();
+    DirectoryLogStore store(old_host.get(), "log");
+    for (const uint32_t region : {kRegion, kOther}) {
+      RegionLog log(region, 1, 1, *store.Open(region, 1, 1));
+      log.Append(RecordKind::kRange, "", EncodeRange({}));
+      CELL_CHECK(Flush(&log).ok());
+    }
+    ClusterState state = OldOwnersCluster();
+    state.table.ids.next = kOther + 1;
+    state.table.regions[kOther] = {{"old", 0}, 1};
+    const auto cluster = std::make_shared<MemoryCluster>(state);
+    SimNetwork network{SimOptions{}};
+    Worker worker(network.NewEndpoint(), std::make_unique<MemoryMembership>(cluster),
+                  Worker::Logs{std::make_shared<DamagedStore>(host.get(), damaged),
+                               std::make_unique<SimThreadPool>(&network, 1, 1'000),
+                               std::make_unique<SimThreadPool>(&network, 2, 1'000)},
+                  Options());
+    CELL_CHECK(worker.Start("new").ok());
+    RunUntil(&network, &worker,
+             [&worker] { return worker.recoverer()->counters().recovered > 0 && worker.scheduler()->idle(); });
+    EXPECT_EQ(worker.recoverer()->counters().recovered, 1u);
+    EXPECT_EQ(cluster->state.table.Find(damaged)->owner, (WorkerId{"old", 0}));
+    EXPECT_EQ(cluster->state.table.Find(damaged)->epoch, 1u);
+    EXPECT_TRUE(worker.Stop().ok());
+  }
+}
+
+// LogCollector passes over a damaged log that belongs to no region, and removes the others.
+TEST_F(RecovererTest, ADamagedLogOfNobodyKeepsNoOtherFromBeingRemoved) {
+  constexpr uint32_t kDamaged = kRegion + 1, kGone = kRegion + 2;
+  SimDisk disk(1);
+  const auto old_host = disk.NewHost(), host = disk.NewHost();
+  DirectoryLogStore store(old_host.get(), "log");
+  for (const uint32_t region : {kRegion, kDamaged, kGone}) {
+    RegionLog log(region, 1, 1, *store.Open(region, 1, 1));
+    log.Append(RecordKind::kRange, "", EncodeRange({}));
+    CELL_CHECK(Flush(&log).ok());
+  }
+  ClusterState state = OldOwnersCluster();
+  state.table.ids.next = kGone + 1;
+  state.table.ids.removed_epoch = 1;
+  SimNetwork network{SimOptions{}};
+  Worker::Options options = Options();
+  options.collector.look_every_ns = 100'000;
+  Worker worker(network.NewEndpoint(), std::make_unique<MemoryMembership>(std::make_shared<MemoryCluster>(state)),
+                Worker::Logs{std::make_shared<DamagedStore>(host.get(), kDamaged),
+                             std::make_unique<SimThreadPool>(&network, 1, 1'000),
+                             std::make_unique<SimThreadPool>(&network, 2, 1'000)},
+                options);
+  CELL_CHECK(worker.Start("new").ok());
+  RunUntil(&network, &worker, [&worker] { return worker.collector()->removed() > 0 && worker.scheduler()->idle(); });
+  EXPECT_FALSE(*store.Has(kGone));
+  EXPECT_TRUE(*store.Has(kDamaged));
+  EXPECT_TRUE(worker.Stop().ok());
+}
+
 // The former owner died while it split the region, before the cut was on disk.
 TEST_F(RecovererTest, TheLogOfARegionThatWasNotCutOffIsRemoved) {
   constexpr uint32_t kChild = kRegion + 1;

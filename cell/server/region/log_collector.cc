@@ -26,9 +26,11 @@ Task<bool> LogCollector::Look() {
   const RunInPool::Work list = [this, &kept, &before]() -> absl::Status {
     ASSIGN_OR_RETURN(const std::vector<uint32_t> regions, logs_->store()->Regions());
     for (const uint32_t region : regions) {
-      if (before.Find(region) == nullptr) {
-        ASSIGN_OR_RETURN(kept[region], logs_->store()->LastEpoch(region));
-      }
+      if (before.Find(region) != nullptr) continue;
+      const absl::StatusOr<uint32_t> last_epoch = logs_->store()->LastEpoch(region);
+      if (absl::IsDataLoss(last_epoch.status())) continue;  // It stays, and the others go.
+      RETURN_IF_ERROR(last_epoch.status());
+      kept[region] = *last_epoch;
     }
     return absl::OkStatus();
   };
