@@ -237,6 +237,47 @@ class Rados(unittest.TestCase):
             self.directory = first
         self.assertEqual(self.done("get", "a"), "1")
 
+    def test_all_osds_are_silent_for_a_while(self):
+        """Writes wait for them, reads do not, and no acknowledged write is lost."""
+        self.up(server_flags=["--takeover-after", "0.5"])
+        loaded = self.load(keys=2000)
+        key, value = loaded.splitlines()[0].split("\t")
+        self.done("hash", "create", "slots", "--layout", "slots")
+        writer = self.write(16)
+        time.sleep(3)
+        osds = [process for name, process in self.ceph.processes.items() if name.startswith("osd.")]
+        for process in osds:
+            process.send_signal(signal.SIGSTOP)
+        begin = time.monotonic()
+        try:
+            self.assertEqual(self.done("get", key, "--timeout", "3"), value)
+            self.assertNotEqual(self.ctl("put", "waits", "x", "--timeout", "3").returncode, 0)
+            self.assertEqual(self.done("get", key, "--timeout", "3"), value)
+            time.sleep(max(0, begin + 10 - time.monotonic()))
+        finally:
+            for process in osds:
+                process.send_signal(signal.SIGCONT)
+        self.done("put", "a", "afterwards", "--timeout", "30")
+        said = writer.communicate(timeout=60)[0]
+        self.assertEqual(writer.returncode, 0, said)
+        self.assertGreater(int(re.search(r"(\d+) writes acknowledged", said)[1]), 100)
+        self.assertEqual([process.poll() for process in self.servers], [None] * 3)
+        for process in self.servers:
+            process.kill()
+            process.wait()
+        self.up_again()
+        again = self.write(0.1)
+        said = again.communicate(timeout=60)[0]
+        self.assertEqual(again.returncode, 0, said)
+        self.assertIn("verified; 0 keys lost their last write", said)
+        self.assertEqual(self.done("get", "a"), "afterwards")
+
+    def write(self, seconds):
+        """Starts a writer, which first checks that everything is there that former ones had acknowledged."""
+        command = [cluster.binary("tests/crash_writer"), "--cluster", cluster_directory.address_of(self.directory), "--state",
+                   str(self.directory.with_suffix(".written")), "--seconds", str(seconds), "--tables", "slots"]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=cluster.environment(self.directory))
+
     def regions_at_rest(self):
         """Waits until no region is being split. Returns the tier of each."""
         before, regions = None, []
