@@ -1,4 +1,4 @@
-"""Starts a Ceph cluster on loopback, for clusters that keep their logs in one: a monitor, and one to three OSDs.
+"""Starts a Ceph cluster on one host, for clusters that keep their logs in one: a monitor, and one to three OSDs.
 
 It is meant for trying things out and for tests. A cluster that shall survive a machine has its monitors and OSDs on
 several (docs/operations/durability.md).
@@ -19,9 +19,9 @@ PROGRAMS = ("ceph-mon", "ceph-osd", "ceph", "ceph-authtool", "monmaptool", "rado
 # Small, for a laptop: few and short logs of placement groups, little cache, no benchmark of the disk at the start.
 CONFIGURATION = """[global]
 fsid = {fsid}
-mon_host = [v2:127.0.0.1:{port}]
-public_addr = 127.0.0.1
-cluster_addr = 127.0.0.1
+mon_host = [v2:{host}:{port}]
+public_addr = {host}
+cluster_addr = {host}
 keyring = {directory}/keyring
 ms_bind_msgr1 = false
 ms_bind_port_min = {first_port}
@@ -66,15 +66,16 @@ osd_max_pg_log_entries = 1000
 class Ceph:
     """A running Ceph cluster of this user. Its files, keys included, are this user's alone."""
 
-    def __init__(self, directory, port, osds=1, pool="cell", store="bluestore", osd_bytes=4 << 30, prefix=()):
+    def __init__(self, directory, port, osds=1, pool="cell", store="bluestore", osd_bytes=4 << 30, host="127.0.0.1", prefix=()):
         """Starts the cluster and makes a pool that keeps `osds` copies. Takes some seconds.
 
         directory: new, and short: sockets are in it. port: the monitor's; the OSDs listen at ports from port + 1 to
-        port + 40. prefix: precedes each command, to run it elsewhere. Raises ClusterError if anything fails.
+        port + 40. host: the address at which all of them listen. prefix: precedes each command, to run it elsewhere.
+        Raises ClusterError if anything fails.
         """
-        self._set(directory, port, osds, pool, prefix)
+        self._set(directory, host, port, osds, pool, prefix)
         self.directory.mkdir(mode=0o700, parents=True)
-        self.conf.write_text(CONFIGURATION.format(fsid=uuid.uuid4(), port=port, first_port=port + 1, last_port=port + 40, osds=osds,
+        self.conf.write_text(CONFIGURATION.format(fsid=uuid.uuid4(), host=host, port=port, first_port=port + 1, last_port=port + 40, osds=osds,
                                                   directory=self.directory, store=store, osd_bytes=osd_bytes))
         try:
             self._make_monitor()
@@ -89,8 +90,8 @@ class Ceph:
         """Starts a cluster whose daemons have ended, with what it had."""
         ceph = cls.__new__(cls)
         text = (Path(directory) / "ceph.conf").read_text()
-        port = int(re.search(r"mon_host = \[v2:127.0.0.1:(\d+)\]", text)[1])
-        ceph._set(directory, port, int(re.search(r"osd_pool_default_size = (\d+)", text)[1]), pool, prefix)
+        host, port = re.search(r"mon_host = \[v2:([0-9.]+):(\d+)\]", text).groups()
+        ceph._set(directory, host, int(port), int(re.search(r"osd_pool_default_size = (\d+)", text)[1]), pool, prefix)
         try:
             for name in ("mon.a", *(f"osd.{i}" for i in range(ceph.osds))):
                 ceph.start(name)
@@ -100,8 +101,9 @@ class Ceph:
             raise
         return ceph
 
-    def _set(self, directory, port, osds, pool, prefix):
-        self.directory, self.port, self.osds, self.pool, self.prefix = Path(directory), port, osds, pool, list(prefix)
+    def _set(self, directory, host, port, osds, pool, prefix):
+        self.directory, self.host, self.port = Path(directory), host, port
+        self.osds, self.pool, self.prefix = osds, pool, list(prefix)
         self.conf = self.directory / "ceph.conf"
         self.processes = {}
         missing = [program for program in PROGRAMS if shutil.which(program) is None]
@@ -154,7 +156,7 @@ class Ceph:
         self.run("ceph-authtool", keyring, "--create-keyring", "--gen-key", "-n", "mon.", "--cap", "mon", "allow *")
         self.run("ceph-authtool", keyring, "--gen-key", "-n", "client.admin", "--cap", "mon", "allow *", "--cap", "osd", "allow *")
         monmap = self.directory / "monmap"
-        self.run("monmaptool", "--create", "--fsid", fsid, "--enable-all-features", "--addv", "a", f"[v2:127.0.0.1:{self.port}]", monmap)
+        self.run("monmaptool", "--create", "--fsid", fsid, "--enable-all-features", "--addv", "a", f"[v2:{self.host}:{self.port}]", monmap)
         self.run("ceph-mon", "--mkfs", "-i", "a", "--monmap", monmap, "--keyring", keyring)
         self.start("mon.a")
 
