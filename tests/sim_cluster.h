@@ -1,4 +1,5 @@
-// SimCluster simulates servers, their disks and their coordinator in virtual time, with the faults of each.
+// SimCluster simulates servers, their disks and their coordinator in virtual time, with the faults of each. Instead of
+// disks there may be a pool of objects that all servers use.
 #pragma once
 
 #include <memory>
@@ -16,7 +17,7 @@
 #include "cell/io/sim/sim_thread_pool.h"
 #include "cell/log/sealed_log_store.h"
 #include "cell/log/test_keys.h"
-#include "tests/later_release_store.h"
+#include "tests/log_hosts.h"
 #include "tests/test_cluster.h"
 
 namespace cell {
@@ -28,6 +29,7 @@ class SimCluster : public TestCluster {
         network_(sim),
         random_(sim.seed),
         disk_(sim.seed),
+        pool_(sim.seed),
         cluster_(
             std::make_shared<MemoryCluster>(Describe(shape, "sim", options), sim.seed, options.membership_polls_max)),
         servers_(static_cast<size_t>(options.servers)) {
@@ -125,6 +127,7 @@ class SimCluster : public TestCluster {
     servers_[i].fabric->Crash();
     servers_[i].membership->Crash();
     if (durable()) servers_[i].disk->Crash(), servers_[i].replay->Crash();
+    if (objects(i) != nullptr) objects(i)->Crash();
     if (machine) servers_[i].files->Crash();
     servers_[i].dead = true;
     servers_[i].stopped = false;
@@ -223,6 +226,9 @@ class SimCluster : public TestCluster {
   SimNetwork* network() { return &network_; }
   SimDisk* disk() { return &disk_; }
   SimFiles* files(size_t i = 0) { return servers_[i].files.get(); }
+  // The pool of objects that has the logs, and the view of it that server i has. Null if the logs are in files.
+  SimObjects* pool() { return options_.objects ? &pool_ : nullptr; }
+  SimObjectStore* objects(size_t i = 0) { return servers_[i].objects.get(); }
   SimThreadPool* disk_pool(size_t i = 0) { return servers_[i].disk; }
   SimFabric* server(size_t i = 0) { return servers_[i].fabric; }
   const std::shared_ptr<MemoryCluster>& shared() const { return cluster_; }
@@ -253,6 +259,7 @@ class SimCluster : public TestCluster {
     SimThreadPool* disk = nullptr;  // Null without logs.
     SimThreadPool* replay = nullptr;
     std::shared_ptr<SimFiles> files;
+    std::shared_ptr<SimObjectStore> objects;
     std::unique_ptr<Worker> worker;
     int life = 0;  // Grows with each start.
     bool dead = true, stopped = false, expired = false, unheard = false;
@@ -263,33 +270,20 @@ class SimCluster : public TestCluster {
     int64_t frozen_ns = 0;
   };
 
-  // A store on a host's files, which live as long.
-  struct HostStore : LaterReleaseStore {
-    HostStore(std::shared_ptr<SimFiles> files, bool later, Mutant mutant)
-        : LaterReleaseStore(files.get(), "log", later), host(std::move(files)), mutant(mutant) {}
-    absl::StatusOr<std::unique_ptr<LogWriter>> Open(uint32_t region, uint32_t epoch, uint64_t sequence,
-                                                    std::string_view first) override {
-      absl::StatusOr<std::unique_ptr<LogWriter>> writer = LaterReleaseStore::Open(region, epoch, sequence, first);
-      if (!writer.ok() || (mutant != Mutant::kNoFence && mutant != Mutant::kSyncedTooEarly)) return writer;
-      return std::make_unique<BadWriter>(*std::move(writer), mutant);
-    }
-    const std::shared_ptr<SimFiles> host;
-    const Mutant mutant;
-  };
-  struct BadWriter : LogWriter {
-    BadWriter(std::unique_ptr<LogWriter> writer, Mutant mutant) : writer(std::move(writer)), mutant(mutant) {}
-    absl::Status Append(std::string_view bytes) override { return writer->Append(bytes); }
-    absl::Status Sync() override {
-      if (mutant == Mutant::kSyncedTooEarly) return absl::OkStatus();
-      const absl::Status status = writer->Sync();
-      return absl::IsAborted(status) ? absl::OkStatus() : status;
-    }
-    const std::unique_ptr<LogWriter> writer;
-    const Mutant mutant;
-  };
-
   bool durable() const { return options_.logs.durability != Durability::kNone; }
   std::string* AddressOf(size_t i) { return &cluster_->state.servers[i].workers[0].address; }
+
+  std::shared_ptr<LogStore> NewStore(Server* server) {
+    if (!options_.objects) {
+      return std::make_shared<FileLogHost>(server->files, server->later_release, options_.mutant);
+    }
+    server->objects = pool_.NewHost();
+    ObjectLogStore::Options options;
+    options.chunk_bytes = options_.object_bytes;
+    options.append_bytes = options_.object_bytes / 2;
+    options.nonce = [next = next_nonce_]() { return (*next)++; };
+    return std::make_shared<ObjectLogHost>(server->objects, std::move(options), options_.mutant);
+  }
 
   void Start(size_t i) {
     Server& server = servers_[i];
@@ -307,15 +301,18 @@ class SimCluster : public TestCluster {
       auto replay =
           std::make_unique<SimThreadPool>(&network_, random_.Next(), options_.disk_ns, options_.disk_in_steps);
       server.replay = replay.get();
-      std::shared_ptr<LogStore> store =
-          std::make_shared<HostStore>(server.files, server.later_release, options_.mutant);
+      std::shared_ptr<LogStore> store = NewStore(&server);
       if (options_.encrypted) store = std::make_shared<SealedLogStore>(std::move(store), keys_);
       logs = {std::move(store), std::move(disk), std::move(replay)};
     }
     Worker::Options worker = WorkerOptions(options_, static_cast<int>(i));
     worker.pairs.cluster_time = [network = &network_] { return network->now_ns(); };
     server.worker = std::make_unique<Worker>(std::move(fabric), std::move(membership), std::move(logs), worker);
+    // A server does not start while it cannot list the logs.
+    const bool full = pool_.full(), silent = pool_.silent();
+    pool_.set_full(false), pool_.set_silent(false);
     const absl::Status started = server.worker->Start(address);
+    pool_.set_full(full), pool_.set_silent(silent);
     if (!started.ok()) std::fprintf(stderr, "%s\n", started.ToString().c_str());
     CELL_CHECK(started.ok());
     ++server.life;
@@ -404,6 +401,8 @@ class SimCluster : public TestCluster {
   SimNetwork network_;
   Random random_;
   SimDisk disk_;
+  SimObjects pool_;
+  const std::shared_ptr<uint32_t> next_nonce_ = std::make_shared<uint32_t>(1);
   const std::shared_ptr<TestKeys> keys_ = std::make_shared<TestKeys>(std::vector<DataKey>{TestKey(1)});
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   std::shared_ptr<MemoryCluster> cluster_;

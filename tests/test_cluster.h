@@ -45,12 +45,14 @@ struct TestClusterOptions {
   int64_t table_lease_ns = 200'000;
   int64_t lease_wait_ns = 220'000;
   int64_t disk_ns = 5'000;
-  bool quiet_at_end = true;    // Nothing continues forever.
-  bool disk_cached = false;    // Others see what a host writes once it is synced (SimDisk).
-  bool encrypted = false;      // Logs of simulated clusters are encrypted.
-  bool disk_in_steps = false;  // Time passes between two calls of a file system (SimThreadPool).
-  int joining = 0;             // The last servers, which are not there before they are started.
-  int64_t clock_gain_ppm = 0;  // The maximum error of a host's clock.
+  bool quiet_at_end = true;          // Nothing continues forever.
+  bool disk_cached = false;          // Others see what a host writes once it is synced (SimDisk).
+  bool encrypted = false;            // Logs of simulated clusters are encrypted.
+  bool objects = false;              // Logs of simulated clusters are in a pool of objects instead of files...
+  uint64_t object_bytes = 16 << 10;  // ...which have at most this many bytes.
+  bool disk_in_steps = false;        // Time passes between two calls of a file system (SimThreadPool).
+  int joining = 0;                   // The last servers, which are not there before they are started.
+  int64_t clock_gain_ppm = 0;        // The maximum error of a host's clock.
   Mutant mutant = Mutant::kNone;
 };
 

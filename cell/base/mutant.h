@@ -66,15 +66,19 @@ enum class Mutant {
   kExpiredBeforePut,      // A pair that has expired is deleted although a put of its key is logged and not yet applied.
   kEvictsAll,             // A pair is evicted that no rule allows to be evicted.
   kMovedFromLeaf,         // A leaf keeps pointing at an extent that was moved, and is freed.
-  kRootUnchecked,     // A part of a table serves a request for a meganode, and a meganode one for a part of a table.
-  kEpochsBeginAgain,  // A region begins at epoch 1 although earlier ones have had its id.
-  kGoneById,          // A region counts as not gone if a later one has its id.
-  kCompactsFrozen,    // Extents are moved while a region is frozen, and its last pages are read for a migration.
-  kRightsKept,        // A connection keeps the rights that its user had when it was first looked up.
-  kReadersKept,       // Who may read memory is decided when a worker starts, and never again.
-  kScanPastGrant,     // A scan that begins where its user may scan goes on where the user may not.
-  kRangeByBegin,      // A range may be counted or deleted by a user who may do so at its begin.
-  kTablesOfOld,       // What table a region is part of is looked up once, by the first region table.
+  kRootUnchecked,        // A part of a table serves a request for a meganode, and a meganode one for a part of a table.
+  kEpochsBeginAgain,     // A region begins at epoch 1 although earlier ones have had its id.
+  kGoneById,             // A region counts as not gone if a later one has its id.
+  kCompactsFrozen,       // Extents are moved while a region is frozen, and its last pages are read for a migration.
+  kRightsKept,           // A connection keeps the rights that its user had when it was first looked up.
+  kReadersKept,          // Who may read memory is decided when a worker starts, and never again.
+  kScanPastGrant,        // A scan that begins where its user may scan goes on where the user may not.
+  kRangeByBegin,         // A range may be counted or deleted by a user who may do so at its begin.
+  kTablesOfOld,          // What table a region is part of is looked up once, by the first region table.
+  kMadeBeforeEntered,    // An object of a log is made before the head has an entry for it.
+  kSegmentsFencedFirst,  // A fence raises the epochs of a log's segments before the head's.
+  kUnguardedAppend,      // An append to a log in objects does not depend on the object's epoch.
+  kAppendRepeated,       // An append whose answer was lost is sent again, as if it had not been made.
 };
 
 struct MutantName {
@@ -142,6 +146,10 @@ inline constexpr std::array kMutantNames = {
     MutantName{Mutant::kScanPastGrant, "scan-past-grant", false},
     MutantName{Mutant::kRangeByBegin, "range-by-begin", false},
     MutantName{Mutant::kTablesOfOld, "tables-of-old", false},
+    MutantName{Mutant::kMadeBeforeEntered, "made-before-entered", false},
+    MutantName{Mutant::kSegmentsFencedFirst, "segments-fenced-first", false},
+    MutantName{Mutant::kUnguardedAppend, "unguarded-append", false},
+    MutantName{Mutant::kAppendRepeated, "append-repeated", false},
 };
 
 #ifdef CELL_MUTANTS

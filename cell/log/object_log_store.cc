@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cell/base/check.h"
+#include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
 #include "cell/log/log_parts.h"
 #include "cell/log/object_entries.h"
@@ -116,8 +117,7 @@ class ObjectLogStore::Writer : public LogWriter {
       }
       const std::string_view next =
           left.substr(0, std::min<size_t>(store_->options_.append_bytes, chunk_bytes - bytes_));
-      const absl::Status done = store_->objects_->Update(ObjectName(region_, part_, objects_.nonce, objects_.count - 1),
-                                                         {.epoch_max = epoch_, .append = next});
+      const absl::Status done = AppendToLast(next);
       if (WasRefused(done)) return WhyRefused(store_->objects_, region_, epoch_);
       RETURN_IF_ERROR(done);
       bytes_ += next.size();
@@ -125,6 +125,14 @@ class ObjectLogStore::Writer : public LogWriter {
     }
     waiting_.clear();
     return absl::OkStatus();
+  }
+  absl::Status AppendToLast(std::string_view bytes) {
+    ObjectUpdate append{.epoch_max = epoch_, .append = bytes};
+    if (Mutated(Mutant::kUnguardedAppend)) append.epoch_max.reset();
+    const std::string last = ObjectName(region_, part_, objects_.nonce, objects_.count - 1);
+    absl::Status done = store_->objects_->Update(last, append);
+    if (Mutated(Mutant::kAppendRepeated) && absl::IsUnavailable(done)) done = store_->objects_->Update(last, append);
+    return done;
   }
 
   ObjectLogStore* const store_;
@@ -159,6 +167,19 @@ absl::StatusOr<uint32_t> ObjectLogStore::LastEpoch(uint32_t region) {
 }
 
 absl::Status ObjectLogStore::Fence(uint32_t region, uint32_t epoch) {
+  const auto fence_segments = [&](const Head& head) -> absl::Status {
+    for (const auto& [key, value] : head.entries) {
+      const std::optional<PartName> segment = ParsePartName(key, kSegment);
+      if (!segment.has_value() || segment->epoch >= epoch) continue;
+      ASSIGN_OR_RETURN(const PartObjects objects, ParseEntry(region, key, value));
+      RETURN_IF_ERROR(FenceObject(region, epoch, ObjectName(region, key, objects.nonce, objects.count - 1)));
+    }
+    return absl::OkStatus();
+  };
+  if (Mutated(Mutant::kSegmentsFencedFirst)) {
+    const absl::StatusOr<Head> before = objects_->ReadHead(HeadOf(region));
+    if (before.ok()) RETURN_IF_ERROR(fence_segments(*before));
+  }
   for (bool raised = false; !raised;) {  // First the head: see the file comment.
     absl::Status done = objects_->Update(HeadOf(region), {.epoch_max = epoch, .epoch = epoch});
     if (absl::IsAborted(done)) return WhyRefused(objects_, region, epoch);
@@ -169,12 +190,7 @@ absl::Status ObjectLogStore::Fence(uint32_t region, uint32_t epoch) {
   }
   ASSIGN_OR_RETURN(const Head head, objects_->ReadHead(HeadOf(region)));
   RETURN_IF_ERROR(CheckEntries(region, head.entries));
-  for (const auto& [key, value] : head.entries) {
-    const std::optional<PartName> segment = ParsePartName(key, kSegment);
-    if (!segment.has_value() || segment->epoch >= epoch) continue;
-    ASSIGN_OR_RETURN(const PartObjects objects, ParseEntry(region, key, value));
-    RETURN_IF_ERROR(FenceObject(region, epoch, ObjectName(region, key, objects.nonce, objects.count - 1)));
-  }
+  if (!Mutated(Mutant::kSegmentsFencedFirst)) RETURN_IF_ERROR(fence_segments(head));
   return RemoveUnfinished(region, epoch, head, [epoch](uint32_t its, uint64_t) { return its < epoch; });
 }
 
@@ -205,7 +221,7 @@ absl::Status ObjectLogStore::AddObjects(uint32_t region, uint32_t epoch, const s
   ObjectUpdate enter{.epoch_max = epoch, .set = {{UnfinishedKey(part), after.ToText()}}};
   if (!joins || from > 0) enter.expected = {{joins ? part : UnfinishedKey(part), before.ToText()}};
   if (joins && from == 0) enter.absent = {part, UnfinishedKey(part)};
-  RETURN_IF_ERROR(update(HeadOf(region), enter));
+  if (!Mutated(Mutant::kMadeBeforeEntered)) RETURN_IF_ERROR(update(HeadOf(region), enter));
   std::vector<std::string> made;
   const auto make = [&] {
     for (uint32_t i = from; i < after.count; ++i) {
@@ -221,6 +237,7 @@ absl::Status ObjectLogStore::AddObjects(uint32_t region, uint32_t epoch, const s
         bytes.remove_prefix(next.size());
       }
     }
+    if (Mutated(Mutant::kMadeBeforeEntered)) RETURN_IF_ERROR(update(HeadOf(region), enter));
     // Also without joining: whoever has fenced this epoch may have looked for the objects before they were there.
     ObjectUpdate entered{.epoch_max = epoch, .expected = {{UnfinishedKey(part), after.ToText()}}};
     entered.set = {{joins ? part : UnfinishedKey(part), after.ToText()}};

@@ -1,11 +1,16 @@
 // Checks ObjectLogStore, and with it the fencing by single objects, against every order of an owner's and its
 // successor's updates, lost answers, updates that arrive late, a full pool, and objects that somebody has removed.
+//
+// To see that it finds a mutant (cell/base/mutant.h):
+//   ./bazelw test --config=mutants --test_env=CELL_MUTANT=segments-fenced-first //cell/log:object_log_store_test
 #include "cell/log/object_log_store.h"
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <optional>
 
+#include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
 #include "cell/io/sim/sim_fiber.h"
 #include "cell/io/sim/sim_files.h"
@@ -21,6 +26,16 @@ namespace {
 constexpr uint32_t kRegion = 7;
 constexpr uint64_t kChunkBytes = 10'000;  // Not a multiple of a block.
 constexpr size_t kAppendBytes = 3'000;
+
+#ifdef CELL_MUTANTS
+[[maybe_unused]] const bool mutated = [] {
+  const char* const wanted = std::getenv("CELL_MUTANT");
+  for (const MutantName& one : kMutantNames) {
+    if (wanted != nullptr && one.name == wanted) mutant_at_work = one.mutant;
+  }
+  return mutant_at_work != Mutant::kNone;
+}();
+#endif
 
 // A server: its view of the objects, and the store on it.
 struct Server {

@@ -40,7 +40,7 @@ std::vector<std::string> LeftAt(World* world, size_t i) {
   }
   none("writes that wait for their region", held);
   none("writes that wait for their log", pending);
-  if (world->plan.durability == Durability::kNone) return left;
+  if (world->plan.durability == Durability::kNone || world->plan.objects) return left;
   const auto open = static_cast<uint64_t>(cluster.files(i)->open_files());
   if (open != logs) left.push_back(fmt::format("server {} has {} files open, and {} logs", i, open, logs));
   return left;
@@ -62,13 +62,26 @@ std::vector<std::string> FilesLeft(World* world) {
   return left;
 }
 
+// Returns the logs in the pool that do not belong to an existing region.
+std::vector<std::string> ObjectsLeft(World* world) {
+  std::vector<std::string> left;
+  if (!world->plan.files_account || world->cluster.pool() == nullptr) return left;
+  for (const std::string& name : world->cluster.pool()->names()) {
+    uint32_t region = 0;
+    if (std::sscanf(name.c_str(), "region-%u", &region) != 1 || name != fmt::format("region-{}", region)) continue;
+    if (world->cluster.table().Find(region) == nullptr)
+      left.push_back(fmt::format("there is {}, and no such region", name));
+  }
+  return left;
+}
+
 std::vector<std::string> Left(World* world) {
   std::vector<std::string> left;
   for (size_t i = 0; i < world->cluster.servers(); ++i) {
     if (world->cluster.Dead(i)) continue;
     for (std::string& one : LeftAt(world, i)) left.push_back(std::move(one));
   }
-  if (left.empty()) left = FilesLeft(world);
+  if (left.empty()) left = world->plan.objects ? ObjectsLeft(world) : FilesLeft(world);
   return left;
 }
 

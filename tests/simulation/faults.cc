@@ -10,6 +10,8 @@ namespace {
 
 // After this time a server that was frozen has no lease any more, and its earlier answers have arrived.
 constexpr int64_t kThawedNs = 500'000;
+// A call that the pool does not answer takes several times as long as others.
+constexpr int64_t kPoolHeardNs = 5'000'000;
 constexpr int64_t kClientCutNs = 500'000;  // Minimum, longer than the lease on the region table.
 
 }  // namespace
@@ -80,9 +82,14 @@ void Faults::SetLaterRelease(size_t i, bool later) {
 
 // With `async`, writes that were acknowledged before the log failed are lost, however the region is recovered. The
 // server sees the failure when its call to the disk returns, which may be after the disk has room again.
+void Faults::DiskMayFail(size_t i) {
+  if (!servers_[i].disk_failed_ns.has_value()) servers_[i].disk_failed_ns = world_->now_ns();
+}
+
 void Faults::DiskMayHaveLost(size_t i) {
   if (!servers_[i].disk_failed_ns.has_value()) return;
-  const int64_t heard_ns = world_->now_ns() + 3 * kSlowestDisk * world_->plan.disk_ns;
+  int64_t heard_ns = world_->now_ns() + 3 * kSlowestDisk * world_->plan.disk_ns;
+  if (world_->plan.objects) heard_ns += kPoolHeardNs;
   world_->history.MayLose(*servers_[i].disk_failed_ns, heard_ns);
 }
 
@@ -112,10 +119,15 @@ bool Faults::Inject(const FaultPlan& fault) {
       cluster.SlowHost(i, static_cast<double>(2 + random.Below(50)));
       Later(i, until_ns, [this, i] { world_->cluster.SlowHost(i, 1); });
       return true;
+    case Fault::kLostAnswers:
+    case Fault::kSilence:
+      return InjectPool(fault, i, until_ns, &random);
+    case Fault::kDiskFull:
+      if (world_->plan.objects) return InjectPool(fault, i, until_ns, &random);
+      [[fallthrough]];
     case Fault::kSlowDisk:
     case Fault::kDiskError:
     case Fault::kCheckpoint:
-    case Fault::kDiskFull:
     case Fault::kSlowDirectory:
     case Fault::kDescriptors:
       return InjectDisk(fault, i, until_ns, &random);
@@ -301,7 +313,7 @@ bool Faults::InjectDisk(const FaultPlan& fault, size_t i, int64_t until_ns, Rand
       return true;
     case Fault::kDiskFull:
     case Fault::kDescriptors:
-      if (!servers_[i].disk_failed_ns.has_value()) servers_[i].disk_failed_ns = world_->now_ns();
+      DiskMayFail(i);
       SetShort(i, fault.fault, true);
       Later(i, until_ns, [this, i, kind = fault.fault] {
         CheckLogs(i);
@@ -312,7 +324,7 @@ bool Faults::InjectDisk(const FaultPlan& fault, size_t i, int64_t until_ns, Rand
       });
       return true;
     case Fault::kDiskError: {
-      if (!servers_[i].disk_failed_ns.has_value()) servers_[i].disk_failed_ns = world_->now_ns();
+      DiskMayFail(i);
       const uint64_t call = random->Below(20);
       cluster.files(i)->FailAt(
           call, random->Below(2) == 0 ? absl::UnavailableError("EIO") : absl::ResourceExhaustedError("ENOSPC"));
@@ -335,6 +347,45 @@ bool Faults::InjectDisk(const FaultPlan& fault, size_t i, int64_t until_ns, Rand
   }
 }
 
+void Faults::PoolFails(int64_t until_ns, std::function<void()> undo) {
+  for (size_t i = 0; i < servers_.size(); ++i) DiskMayFail(i);
+  world_->At(until_ns, [this, undo = std::move(undo)] {
+    if (world_->healed) return;
+    undo();
+    for (size_t i = 0; i < servers_.size(); ++i) DiskMayHaveLost(i);
+  });
+}
+
+// No server is restarted because of the pool: each recovers by itself.
+bool Faults::InjectPool(const FaultPlan& fault, size_t i, int64_t until_ns, Random* random) {
+  SimObjects* const pool = world_->cluster.pool();
+  if (pool == nullptr) return false;
+  SimObjectStore* const objects = world_->cluster.objects(i);
+  if (fault.fault == Fault::kDiskFull) {
+    pool->set_full(true);
+    PoolFails(until_ns, [pool] { pool->set_full(false); });
+    return true;
+  }
+  if (fault.fault == Fault::kSilence && random->Below(3) == 0) {
+    pool->set_silent(true);
+    PoolFails(until_ns, [pool] { pool->set_silent(false); });
+    return true;
+  }
+  DiskMayFail(i);
+  if (fault.fault == Fault::kSilence) {
+    objects->set_silent(true);
+  } else if (random->Below(2) == 0) {
+    objects->LoseAt(random->Below(20));
+  } else {
+    objects->set_loss(1 + static_cast<int>(random->Below(20)));
+  }
+  Later(i, until_ns, [this, i, objects] {
+    objects->EndFaults();
+    DiskMayHaveLost(i);
+  });
+  return true;
+}
+
 void Faults::Heal() {
   world_->healed = true;
   world_->journal.Trace("the faults are over");
@@ -347,6 +398,11 @@ void Faults::Heal() {
   }
   for (size_t i = 0; i < users_->size(); ++i) {
     if (users_->membership(i) != nullptr) users_->membership(i)->set_unreachable(false);
+  }
+  if (cluster.pool() != nullptr) {
+    cluster.pool()->set_full(false);
+    cluster.pool()->set_silent(false);
+    cluster.pool()->MakeAllLate();
   }
   for (size_t i = 0; i < servers_.size(); ++i) {
     const bool joins_yet = i >= static_cast<size_t>(world_->plan.servers) && servers_[i].life == 0;
@@ -372,8 +428,9 @@ void Faults::Heal() {
       SetShort(i, Fault::kDiskFull, false);
       SetShort(i, Fault::kDescriptors, false);
     }
+    if (cluster.objects(i) != nullptr) cluster.objects(i)->EndFaults();
     cluster.SlowDisk(i, world_->plan.disk_ns);
-    if (servers_[i].disk_failed_ns.has_value() && world_->plan.restarts_after_disk) {
+    if (servers_[i].disk_failed_ns.has_value() && world_->plan.restarts_after_disk && !world_->plan.objects) {
       Kill(i, false);
       Restart(i);
     }

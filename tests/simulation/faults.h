@@ -39,13 +39,18 @@ class Faults {
   void Thaw(size_t i);
   void CheckLogs(size_t i);
   void CheckRegions(size_t i);
+  // Records that the disk of server `i` may fail from now on.
+  void DiskMayFail(size_t i);
   void DiskMayHaveLost(size_t i);
+  // Does that for all servers and calls `undo` at `until_ns`, and then records what their pool may have lost.
+  void PoolFails(int64_t until_ns, std::function<void()> undo);
 
   // Returns false if there was nothing that the fault could affect.
   bool Inject(const FaultPlan& fault);
   bool InjectNetwork(const FaultPlan& fault, int64_t until_ns, Random* random);
   bool InjectMembership(const FaultPlan& fault, size_t i, int64_t until_ns, Random* random);
   bool InjectDisk(const FaultPlan& fault, size_t i, int64_t until_ns, Random* random);
+  bool InjectPool(const FaultPlan& fault, size_t i, int64_t until_ns, Random* random);
   std::optional<size_t> AnyServer(bool alive, Random* random);
   SimHost* AnyHost(Random* random);
   // Cuts a client off from the coordinator until `until_ns`.

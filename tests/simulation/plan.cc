@@ -26,7 +26,7 @@ constexpr std::array<std::string_view, kFaults> kNames = {
     "expire",     "coordinator cut", "join",           "drain",          "checkpoint",
     "client cut", "disk full",       "slow directory", "no descriptors", "membership error",
     "leaderless", "freeze",          "rollback",       "check",          "flood",
-    "grant",      "revoke"};
+    "grant",      "revoke",          "lost answers",   "silence"};
 
 // Returns whether a fault is allowed when nobody recovers regions, so that a dying server takes its regions with it.
 bool WithoutLogs(Fault fault) {
@@ -41,6 +41,8 @@ bool WithoutLogs(Fault fault) {
     case Fault::kSlowDirectory:
     case Fault::kDescriptors:
     case Fault::kRollback:
+    case Fault::kLostAnswers:
+    case Fault::kSilence:
       return false;
     default:
       return true;
@@ -338,6 +340,25 @@ void DrawGrants(SimulationPlan* plan, Dice* dice) {
   }
 }
 
+// Puts the logs into a pool of objects that all servers share. What would happen to a server's disk happens to the
+// pool.
+void DrawObjects(SimulationPlan* plan, Dice* dice, const FaultDraws& often) {
+  plan->objects = true;
+  plan->disk_in_steps = true;  // Otherwise no update is under way while anything else happens.
+  plan->disk_cached = false;
+  for (FaultPlan& fault : plan->faults) {
+    if (fault.fault == Fault::kDiskError || fault.fault == Fault::kDescriptors) fault.fault = Fault::kLostAnswers;
+    if (fault.fault == Fault::kSlowDirectory) fault.fault = Fault::kSilence;
+  }
+  for (const Fault fault : {Fault::kLostAnswers, Fault::kSilence}) {
+    if (dice->Below(2) == 0 || often.kinds.empty()) continue;
+    for (int64_t at_ns = dice->Around(often.between_ns); at_ns < plan->duration_ns;
+         at_ns += dice->Around(often.between_ns)) {
+      plan->faults.push_back({at_ns, fault, dice->Around(often.lasts_ns), dice->Seed()});
+    }
+  }
+}
+
 // The faults that Draws can leave out one by one.
 constexpr size_t kFirstOfDraws = static_cast<size_t>(Fault::kDiskFull);
 constexpr size_t kLastOfDraws = static_cast<size_t>(Fault::kFlood);
@@ -368,6 +389,7 @@ bool Draws::Set(std::string_view name, bool on) {
                                                      {"disk cached", &disk_cached},
                                                      {"files account", &files_account},
                                                      {"grants", &grants},
+                                                     {"objects", &objects},
                                                      {"suspicion", &suspicion},
                                                      {"deadlines", &deadlines},
                                                      {"disks heal", &disks_heal}};
@@ -475,6 +497,9 @@ SimulationPlan SimulationPlan::Draw(uint64_t seed, const Draws& draws) {
     }
   }
   if (Dice own = dice_for(53); own.Below(6) == 0 && draws.grants) DrawGrants(&plan, &own);
+  // LaterReleaseStore writes files. Without rollbacks there are more of these, so that half of all logs are in objects.
+  const bool may_be_objects = plan.durability != Durability::kNone && !plan.Has(Fault::kRollback);
+  if (Dice own = dice_for(54); own.Below(8) < 5 && draws.objects && may_be_objects) DrawObjects(&plan, &own, often);
   std::stable_sort(plan.faults.begin(), plan.faults.end(),
                    [](const FaultPlan& a, const FaultPlan& b) { return a.at_ns < b.at_ns; });
   plan.encrypted = draws.encrypted && !plan.Has(Fault::kRollback);  // LaterReleaseStore changes the format of others.
@@ -490,7 +515,12 @@ bool SimulationPlan::MayLose() const {
   return Has(Fault::kKill) || Has(Fault::kPowerLoss) || Has(Fault::kStop) || Has(Fault::kDiskError) ||
          Has(Fault::kExpire) || Has(Fault::kCoordinator) || Has(Fault::kSlowHost) || Has(Fault::kDiskFull) ||
          Has(Fault::kDescriptors) || Has(Fault::kLeaderless) || Has(Fault::kFreeze) || Has(Fault::kMembership) ||
-         Has(Fault::kRollback);
+         Has(Fault::kRollback) || Has(Fault::kLostAnswers) || Has(Fault::kSilence);
+}
+
+// Many parts have more than one object. A large value comes in a few updates.
+uint64_t SimulationPlan::ObjectBytes() const {
+  return std::max(uint64_t{16} << 10, static_cast<uint64_t>(large_bytes_max));
 }
 
 EvictionRules SimulationPlan::Rules() const {
@@ -546,16 +576,18 @@ std::string SimulationPlan::Summary() const {
   int tasks = 0;
   for (const ClientPlan& client : clients) tasks += client.tasks;
   return fmt::format(
-      "{} servers and {} to come, durability {}, nodes of {} B, meganodes of {} KB, {} region ids; {} clients with {} "
+      "{} servers and {} to come, durability {}{}, nodes of {} B, meganodes of {} KB, {} region ids; {} clients with "
+      "{} "
       "operations in "
       "flight on {} keys ({} hot, {:.0f} % in a queue, {:.0f} % of ranges, tides of {} us, {:.0f} % expire within {} "
       "us), {} users with grants, evict {}, {:.0f} % of values up to {} KB, {:.0f} % in a table ({} B buckets), clocks "
       "within {} ppm; {} us; "
       "faults: {}",
-      servers, joining, cell::ToString(durability), shape.node_bytes, shape.meganode_bytes >> 10, region_ids,
-      clients.size(), tasks, keys, hot_keys, queue_share * 100, range_share * 100, tide_ns / 1000, expiry_share * 100,
-      expiry_ns_max / 1000, users, cell::ToString(evict), large_share * 100, large_bytes_max >> 10, table_share * 100,
-      bucket_bytes, clock_gain_ppm, duration_ns / 1000, fmt::join(names, ", "));
+      servers, joining, cell::ToString(durability), objects ? " in objects" : "", shape.node_bytes,
+      shape.meganode_bytes >> 10, region_ids, clients.size(), tasks, keys, hot_keys, queue_share * 100,
+      range_share * 100, tide_ns / 1000, expiry_share * 100, expiry_ns_max / 1000, users, cell::ToString(evict),
+      large_share * 100, large_bytes_max >> 10, table_share * 100, bucket_bytes, clock_gain_ppm, duration_ns / 1000,
+      fmt::join(names, ", "));
 }
 
 }  // namespace cell

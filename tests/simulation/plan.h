@@ -46,8 +46,10 @@ enum class Fault : uint8_t {
   kFlood,          // A stranger floods a server with requests that cost much, and is killed.
   kGrant,          // An operator gives a user rights, and takes them some time later.
   kRevoke,         // An operator takes rights from a user, and gives them back some time later.
+  kLostAnswers,    // The pool of objects does not answer some of a server's calls: it makes them, now or later, or not.
+  kSilence,        // The pool of objects is silent for a server, or for all.
 };
-inline constexpr size_t kFaults = 27;
+inline constexpr size_t kFaults = 29;
 std::string_view ToString(Fault fault);
 
 // One fault at one moment.
@@ -98,6 +100,7 @@ struct Draws {
   bool disks_heal = true;     // A failed disk is found to answer again without a restart.
   bool files_account = true;  // At the end there is no file that nobody needs.
   bool grants = true;         // Some clients are plain users, and grants are enforced.
+  bool objects = true;        // Logs are in a pool of objects.
 
   // Enables the named kind. Returns false if there is no such kind.
   bool Set(std::string_view name, bool on);
@@ -121,6 +124,7 @@ struct SimulationPlan {
   bool disk_in_steps = false;  // Time passes between two calls of a file system.
   bool disk_cached = false;    // Other hosts see what a host writes only when it is synced.
   bool encrypted = false;      // Logs are encrypted.
+  bool objects = false;        // Logs are in a pool of objects that all servers use, and not in files.
   int regions_max = 64;        // Per server.
   int region_ids = 0;          // The highest region id; 0: Pointer::kRegionMax.
 
@@ -167,6 +171,8 @@ struct SimulationPlan {
   static SimulationPlan Draw(uint64_t seed, const Draws& draws = {});
   // Returns whether there is a fault of this kind.
   bool Has(Fault fault) const;
+  // Returns how large the objects of a pool may be.
+  uint64_t ObjectBytes() const;
   // Returns whether faults of this plan may lose what `async` has acknowledged.
   bool MayLose() const;
   // Keys with this prefix are not evicted.

@@ -72,6 +72,23 @@ TEST(SimulationPlan, GrantsAreAddedToWhatElseIsDrawn) {
   EXPECT_LT(with_users, 60u);
 }
 
+TEST(SimulationPlan, HalfOfAllLogsAreInObjects) {
+  size_t durable = 0, in_objects = 0;
+  for (uint64_t seed = 1; seed <= 1000; ++seed) {
+    const SimulationPlan plan = SimulationPlan::Draw(seed);
+    durable += plan.durability != Durability::kNone;
+    in_objects += plan.objects;
+    if (!plan.objects) {
+      EXPECT_FALSE(plan.Has(Fault::kLostAnswers) || plan.Has(Fault::kSilence));
+      continue;
+    }
+    EXPECT_TRUE(plan.durability != Durability::kNone && plan.disk_in_steps && !plan.Has(Fault::kRollback));
+    EXPECT_FALSE(plan.Has(Fault::kDiskError) || plan.Has(Fault::kDescriptors) || plan.Has(Fault::kSlowDirectory));
+  }
+  EXPECT_GT(in_objects, durable * 2 / 5);
+  EXPECT_LT(in_objects, durable * 3 / 5);
+}
+
 TEST(SimulationPlan, GrantsCanBeGiven) {
   Random random(1);
   for (uint64_t seed = 1; seed <= 200; ++seed) {

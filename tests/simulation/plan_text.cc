@@ -44,6 +44,7 @@ void EachField(Plan& plan, Visit&& visit) {
   visit("disk_in_steps", plan.disk_in_steps);
   visit("disk_cached", plan.disk_cached);
   visit("encrypted", plan.encrypted);
+  visit("objects", plan.objects);
   visit("regions_max", plan.regions_max);
   visit("region_ids", plan.region_ids);
   visit("keys", plan.keys);

@@ -108,6 +108,7 @@ class Shrinker {
     set(&SimulationPlan::range_share, 0.0);
     set(&SimulationPlan::expiry_share, 0.0);
     set(&SimulationPlan::evict, Eviction::kNone);
+    set(&SimulationPlan::objects, false);
     add([](SimulationPlan* plan) {
       for (ClientPlan& client : plan->clients) client.user = 0;
       return std::exchange(plan->users, 0) > 0;

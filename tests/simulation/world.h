@@ -130,6 +130,8 @@ class World {
     options.disk_in_steps = plan.disk_in_steps;
     options.disk_cached = plan.disk_cached;
     options.encrypted = plan.encrypted;
+    options.objects = plan.objects;
+    options.object_bytes = plan.ObjectBytes();
     options.regions_max = static_cast<size_t>(plan.regions_max);
     if (plan.region_ids > 0) options.region_ids = static_cast<uint32_t>(plan.region_ids);
     options.quiet_at_end = plan.regions_max >= kRegionsEnough && plan.region_ids == 0;

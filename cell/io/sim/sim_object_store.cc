@@ -10,15 +10,21 @@
 namespace cell {
 namespace {
 
-void Pause() {
-  if (SimFiber* const fiber = SimFiber::current(); fiber != nullptr) fiber->Pause(1);
+// How many times longer than an answer a host waits for one that does not come.
+constexpr int kPatience = 5;
+
+void Pause(int slowness = 1) {
+  if (SimFiber* const fiber = SimFiber::current(); fiber != nullptr) fiber->Pause(slowness);
 }
 
 absl::Status NoSuch(const std::string& name) {
   return absl::NotFoundError(fmt::format("the object {} does not exist", name));
 }
 
-absl::Status Lost() { return absl::UnavailableError("the object store did not answer in time"); }
+absl::Status Lost() {
+  Pause(kPatience);
+  return absl::UnavailableError("the object store did not answer in time");
+}
 
 }  // namespace
 
@@ -35,10 +41,23 @@ std::vector<std::string> SimObjects::names() const {
 void SimObjects::MakeSomeLate() {
   for (auto it = sent_.begin(); it != sent_.end();) {
     const auto ticket = it++;
-    if (ticket->awaited || random_.Below(4) != 0) continue;
+    if (SilentFor(ticket->host) || random_.Below(4) != 0) continue;
+    if (ticket->awaited) {
+      Make(ticket);
+      continue;
+    }
     if (random_.Below(3) != 0) Make(ticket);  // Otherwise it never comes.
     sent_.erase(ticket);
   }
+}
+
+bool SimObjects::AnyoneGone() const {
+  return std::any_of(sent_.begin(), sent_.end(),
+                     [this](const Sent& sent) { return !sent.awaited && !SilentFor(sent.host); });
+}
+
+void SimObjects::MakeAllLate() {
+  while (AnyoneGone()) MakeSomeLate();
 }
 
 void SimObjects::Make(Ticket ticket) {
@@ -89,6 +108,7 @@ bool SimObjectStore::Call() {
   ++calls_;
   Pause();
   objects_->MakeSomeLate();
+  if (silent()) return true;
   if (lose_in_ >= 0 && lose_in_-- == 0) return true;
   return loss_percent_ > 0 && objects_->random_.Below(100) < static_cast<uint64_t>(loss_percent_);
 }
@@ -99,12 +119,16 @@ absl::Status SimObjectStore::Update(const std::string& name, const ObjectUpdate&
   const auto ticket = std::prev(objects_->sent_.end());
   ticket->update.append = ticket->append;
   if (Call()) {
-    if (objects_->random_.Below(2) == 0) objects_->Make(ticket);
+    if (!silent() && objects_->random_.Below(2) == 0) objects_->Make(ticket);
     ticket->awaited = false;
     return Lost();
   }
   objects_->Make(ticket);
   Pause();  // Until the answer comes.
+  if (silent()) {
+    ticket->awaited = false;
+    return Lost();
+  }
   absl::Status result = ticket->result;
   objects_->sent_.erase(ticket);
   return result;
@@ -144,7 +168,22 @@ absl::StatusOr<std::vector<std::string>> SimObjectStore::List() {
   return objects_->names();
 }
 
+void SimObjectStore::set_silent(bool silent) {
+  if (silent) {
+    objects_->silent_hosts_.insert(host_);
+  } else {
+    objects_->silent_hosts_.erase(host_);
+  }
+}
+
+void SimObjectStore::EndFaults() {
+  lose_in_ = -1;
+  loss_percent_ = 0;
+  set_silent(false);
+}
+
 void SimObjectStore::Crash() {
+  set_silent(false);  // What it had sent is on its way.
   for (SimObjects::Sent& sent : objects_->sent_) {
     if (sent.host == host_) sent.awaited = false;
   }

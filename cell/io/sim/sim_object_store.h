@@ -3,13 +3,16 @@
 // An update is atomic for one object, and nothing is for two: while work runs in steps (SimFiber), each update is sent,
 // made and answered at three moments, between which other hosts go on. A host may lose the answers of updates
 // (Unavailable): such an update was made, or is made at any later moment, or never. So is one that a host had sent when
-// it died. RADOS keeps the order of one client's updates of one object; this store does not. Not thread-safe.
+// it died. An update that was sent is made whether or not its host goes on, for example while the host is paused, but
+// not while the store is silent for the host. RADOS keeps the order of one client's updates of one object; this store
+// does not. Not thread-safe.
 #pragma once
 
 #include <cstdint>
 #include <list>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,10 +29,17 @@ class SimObjects {
   // Makes a host's view. This must outlive it.
   std::unique_ptr<SimObjectStore> NewHost();
 
-  // Makes some of the updates that are under way: those whose answers nobody waits for any more.
+  // Makes some of the updates that are under way. Of those whose answers nobody waits for any more, some are never
+  // made.
   void MakeSomeLate();
+  // Does that until there is none any more whose answer nobody waits for.
+  void MakeAllLate();
   // Fills the pool: updates that add anything fail with ResourceExhausted.
   void set_full(bool full) { full_ = full; }
+  bool full() const { return full_; }
+  // Makes the store silent for all hosts (SimObjectStore::set_silent).
+  void set_silent(bool silent) { silent_ = silent; }
+  bool silent() const { return silent_; }
   std::vector<std::string> names() const;
   // For tests that damage objects.
   std::string* bytes(const std::string& name) { return &objects_.at(name).bytes; }
@@ -57,6 +67,8 @@ class SimObjects {
   };
   using Ticket = std::list<Sent>::iterator;
 
+  bool SilentFor(uint64_t host) const { return silent_ || silent_hosts_.contains(host); }
+  bool AnyoneGone() const;
   void Make(Ticket ticket);
   absl::Status MakeNow(const std::string& name, const ObjectUpdate& update);
 
@@ -65,6 +77,8 @@ class SimObjects {
   std::map<std::string, Object> objects_;
   std::list<Sent> sent_;  // In the order in which they were sent.
   bool full_ = false;
+  bool silent_ = false;
+  std::set<uint64_t> silent_hosts_;
 };
 
 class SimObjectStore : public ObjectStore {
@@ -83,12 +97,18 @@ class SimObjectStore : public ObjectStore {
   void LoseAt(uint64_t n) { lose_in_ = static_cast<int64_t>(n); }
   // Makes each call fail with Unavailable with this probability, in percent.
   void set_loss(int percent) { loss_percent_ = percent; }
+  // Makes the store silent for this host: no call reaches it, none is answered, and each ends with Unavailable after a
+  // while. What was sent may arrive when this is over.
+  void set_silent(bool silent);
+  // Ends all of these.
+  void EndFaults();
   uint64_t calls() const { return calls_; }
 
  private:
   friend class SimObjects;
 
   SimObjectStore(SimObjects* objects, uint64_t host) : objects_(objects), host_(host) {}
+  bool silent() const { return objects_->SilentFor(host_); }
   // Waits, if this is in steps, and returns whether the answer is lost.
   bool Call();
   absl::StatusOr<SimObjects::Object*> Find(const std::string& name);
