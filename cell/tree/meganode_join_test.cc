@@ -139,6 +139,34 @@ TEST(MeganodeJoin, LeavesTheNodesThatPreparedWritesMayNeed) {
   n.ExpectJoined();
 }
 
+// While a join has set nodes aside, some of them have never been written: all their bytes are 0. That looks like an
+// empty leaf for all keys. A client may name any node as the leaf of its key, also one that it has read before the
+// region was recovered here.
+TEST(MeganodeJoin, ANodeThatWasNeverWrittenIsNoLeafForAWrite) {
+  Neighbours n(100, 100);
+  const uint64_t written = n.left_.header().nodes_end;
+  {
+    MeganodeJoin join(&n.left_, &n.right_);
+    ASSERT_TRUE(CopyAll(&join).ok());
+    ASSERT_GT(n.left_.header().nodes_end, written);
+    int of_zeros = 0;
+    for (uint64_t i = 0; i < n.left_.header().nodes_end; ++i) {
+      const Pointer hint(1, n.left_.header().nodes_offset + i * kNodeBytes);
+      of_zeros += n.left_.Node(hint).self().null();
+      const std::string value = fmt::format("with hint {}", i);
+      ASSERT_TRUE(n.left_.Put(KeyOf(1), value, Crc64(value, Crc64(KeyOf(1))), hint).ok());
+      EXPECT_EQ(n.left_.ValueOf(*n.left_.Find(KeyOf(1))->pair), value);
+      EXPECT_TRUE(*n.left_.Delete(KeyOf(1), hint));
+      EXPECT_FALSE(n.left_.Find(KeyOf(1))->pair.has_value());
+    }
+    EXPECT_GT(of_zeros, 0);
+    EXPECT_EQ(n.left_.header().magic, kRegionMagic);
+    join.Finish();
+  }
+  n.model_.erase(KeyOf(1));
+  n.ExpectJoined();
+}
+
 class JoinOfSizes : public ::testing::TestWithParam<std::tuple<uint64_t, uint64_t>> {};
 INSTANTIATE_TEST_SUITE_P(LeftAndRight, JoinOfSizes,
                          ::testing::Combine(::testing::Values(0, 1, 5, 100, 500),

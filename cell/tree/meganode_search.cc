@@ -164,6 +164,8 @@ bool Meganode::HintIsRight(Pointer hint, std::string_view key) const {
     return false;
   }
   const NodeView node = Node(hint);
+  // A node that was set aside and never written looks like an empty leaf for all keys.
+  if (node.self() != hint) return false;
   return !node.gone() && node.InBounds() && node.holds_pairs() && node.Covers(key);
 }
 
