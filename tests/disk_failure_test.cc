@@ -257,6 +257,36 @@ TEST(DiskFailure, TheRegionIsClaimedAgainOnceTheDiskAnswers) {
   }
 }
 
+// If the tier above has no room for the route of a region, who publishes the route holds the claim on the region, and
+// tries again and again. The region is claimed again nevertheless when its log has failed.
+TEST(DiskFailure, ARegionThatWaitsForItsRouteIsClaimedAgain) {
+  TestClusterOptions options;
+  options.logs.durability = Durability::kSync;
+  options.regions_max = 2;  // None is left for the root above both halves.
+  SimCluster cluster({512, 16 << 10, 64 << 10}, {}, options);
+  ClientOptions client_options;
+  client_options.report = false;
+  client_options.timeout_us = 1'000;
+  client_options.reconnect_us = 20;
+  auto client = cluster.NewClient(client_options);
+  const auto sleep = [&](int64_t ns) { client->Run(client->AsyncSleepUntil(client->NowNs() + ns)); };
+  for (int i = 0; i < 1'000 && cluster.table().regions.size() < 2; ++i) {
+    ASSERT_TRUE(client->Put(Key(i), Value(i, 1)).ok());
+  }
+  ASSERT_EQ(cluster.table().regions.size(), 2u);
+  sleep(10'000'000);
+  const HeldRegion* const upper = cluster.worker()->regions()->Find(cluster.table().regions.rbegin()->first);
+  ASSERT_TRUE(upper != nullptr && upper->claimed());
+  const std::string key = upper->tree->range().low;
+  cluster.files()->FailAt(0, absl::UnavailableError("EIO"));
+  EXPECT_FALSE(client->Put(key, "1").ok());
+  EXPECT_FALSE(upper->log->status().ok());
+  sleep(5'000'000'000);
+  EXPECT_EQ(cluster.worker()->recoverer()->counters().retaken, 1u);
+  EXPECT_TRUE(client->Put(key, "2").ok());
+  EXPECT_EQ(client->Get(key)->value_or("lost"), "2");
+}
+
 // A disk fails once, at any call. Nothing is acknowledged that is not on disk, and nothing at all once a sync has
 // failed, until the region is claimed again. The region can still be read.
 TEST(DiskFailure, StopsAcknowledgementsUntilTheRegionIsClaimedAgain) {

@@ -87,7 +87,9 @@ void Recoverer::DropLost() {
 }
 
 bool Recoverer::LogFailed(const HeldRegion& region) {
-  return region.log != nullptr && !region.log->status().ok() && !region.log->flushing() && !region.claimed() &&
+  // A claim that yields may last forever. Its holder releases it once the region is lost.
+  const bool free = !region.claimed() || region.claim_yields();
+  return region.log != nullptr && !region.log->status().ok() && !region.log->flushing() && free &&
          region.state() == RegionState::kServing;
 }
 
