@@ -205,6 +205,29 @@ TEST(ObjectLogStore, ASuccessorSeesAllThatWasEverAcknowledged) {
   EXPECT_GT(told, 20);
 }
 
+// An owner dies at each moment of its life, and what it had sent is made or not. A fence knows all that it has left.
+// With the mutant made-before-entered this fails.
+TEST(ObjectLogStore, NoObjectOfADeadOwnerIsForgotten) {
+  bool ended = false;
+  for (int steps = 0; !ended; ++steps) {
+    SCOPED_TRACE(steps);
+    SimObjects objects(static_cast<uint64_t>(steps) + 1);
+    Server first(&objects, 1), second(&objects, 1000);
+    Owner owner(&first);
+    SimFiber running([&] { owner.Run(); });
+    for (int i = 0; i < steps && !running.ended(); ++i) running.Resume();
+    ended = running.ended();
+    first.host->Crash();
+    objects.MakeAllLate();
+    ASSERT_TRUE(second.store.Fence(kRegion, 2).ok());
+    absl::Status status;
+    const std::optional<std::string> seen = ReadAll(&second.store, &status);
+    ASSERT_TRUE(seen.has_value()) << status;
+    EXPECT_TRUE(seen->starts_with(Written(owner.synced)));
+    ExpectNothingUnfinished(objects, &second);
+  }
+}
+
 // The same in any order of both servers' steps, with answers that are lost, updates that arrive late, and owners that
 // die.
 TEST(ObjectLogStore, ASuccessorSeesAllThatWasAcknowledgedWhateverIsLost) {
