@@ -11,6 +11,9 @@ SETTLE_SECONDS = 60
 DESCRIPTORS_OWN = 60
 DESCRIPTORS_PER_REGION = 4  # Its memory, its log, its checkpoint, and one being made.
 SOCKETS_PER_PEER = 6  # Both ways, calls and reads, and one being made again.
+# librados: connections to its daemons, some being made again, and what its threads wait for.
+SOCKETS_OF_CEPH = 12
+DESCRIPTORS_OF_CEPH = 40
 # For a worker in addition to its regions: code, queues, caches, and what malloc keeps of them.
 MEMORY_OWN_MB = 256
 
@@ -83,9 +86,13 @@ class Accounts:
         descriptors = descriptors_of(server.process.pid)
         sockets = sum(one.startswith("socket:") for one in descriptors)
         most_sockets = DESCRIPTORS_OWN * self.plan.workers + SOCKETS_PER_PEER * self.plan.servers * self.plan.workers**2
+        if self.plan.ceph:
+            most_sockets += SOCKETS_OF_CEPH
         if sockets > most_sockets:
             self.fail(f"{server.name} has {sockets} sockets, but at most {most_sockets} are expected: {self._kinds(descriptors)}")
         most = most_sockets + DESCRIPTORS_OWN + DESCRIPTORS_PER_REGION * (held + ready)
+        if self.plan.ceph:
+            most += DESCRIPTORS_OF_CEPH
         if len(descriptors) > most:
             self.fail(f"{server.name} has {len(descriptors)} descriptors, but at most {most} are expected: {self._kinds(descriptors)}")
         anonymous = memory_mb(server.process.pid, "RssAnon")
@@ -105,19 +112,27 @@ class Accounts:
         return ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items(), key=lambda item: -item[1])[:8])
 
     def _files(self):
-        """Checks that there is no log of a region that does not exist, and no unfinished file. Collecting takes a
+        """Checks that there is no log of a region that does not exist, and nothing unfinished. Collecting takes a
         moment."""
-        log = self.servers.home / "log"
-
-        def left():
-            names = [path.name for path in log.rglob("*") if "unfinished" in path.name]
-            if not self.plan.zookeeper:
-                regions = {path.name: int(path.name[7:]) for path in log.glob("region-*")}
-                names += [name for name, region in regions.items() if region not in self.table]
-            return names
-
+        left = self._objects_left if self.plan.ceph else self._files_left
         deadline = time.monotonic() + 15
-        while left() and time.monotonic() < deadline:
+        while (names := left()) and time.monotonic() < deadline:
             time.sleep(0.2)
-        if left():
-            self.fail(f"files are left in the log directory: {', '.join(left()[:10])}")
+        if names:
+            self.fail(f"this is left of logs: {', '.join(names[:10])}")
+
+    def _files_left(self):
+        log = self.servers.home / "log"
+        names = [path.name for path in log.rglob("*") if "unfinished" in path.name]
+        return names + self._nobodys([path.name for path in log.glob("region-*")])
+
+    def _objects_left(self):
+        self.servers.ctl("checkpoint")  # What attempts without an answer have left goes with the next checkpoint.
+        rados = ["rados", "-p", self.servers.ceph.pool]
+        heads = [name for name in self.servers.ceph.run(*rados, "ls").split() if re.fullmatch(r"region-\d+", name)]
+        names = [f"{head}: {key}" for head in heads for key in self.servers.ceph.run(*rados, "listomapkeys", head, check=False).split()]
+        return [name for name in names if ": +" in name] + self._nobodys(heads)
+
+    def _nobodys(self, logs):
+        """Returns those that are not of a region in the table, as far as that is known."""
+        return [] if self.plan.zookeeper else [name for name in logs if int(name.removeprefix("region-")) not in self.table]

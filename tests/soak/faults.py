@@ -2,6 +2,7 @@
 
 import errno
 import random
+import signal
 import time
 from dataclasses import dataclass, field
 
@@ -26,8 +27,14 @@ DURATIONS = {
     "move": 0,
     "drain": 2.0,
     "kill client": 0,
+    "kill osd": 1.5,  # SIGKILL to one of Ceph's OSDs, which is started again after that time.
+    "stop osd": 2.0,
+    "stop osds": 3.0,  # All of them: every write to a log waits.
+    "stop monitor": 3.0,
     "backup": 0,  # Backs up the tree; restored and compared when the round is over.
 }
+DISK_FAULTS = {"slow disk", "disk error", "full disk", "hung disk"}  # They need logs in a directory.
+CEPH_FAULTS = {"kill osd", "stop osd", "stop osds", "stop monitor"}
 NETWORK_FAULTS = {"cut", "cut between", "cut one way"}
 SILENT_CONNECTIONS = 400
 END_SECONDS = 40  # Time for a server that was asked to end, whatever its disk does.
@@ -58,6 +65,7 @@ class Plan:
     extents_bytes: int = 4 << 20
     regions_max: int = 24
     checkpoint_mb: int = 2
+    ceph: bool = False  # The logs are in one.
     descriptors: int = 0  # Per server; 0: the system's default.
     keys: int = 300
     rate: float = 300
@@ -66,10 +74,10 @@ class Plan:
     events: list = field(default_factory=list)
 
     @staticmethod
-    def draw(seed, seconds, namespaces, bounded_disk, faults=None):
+    def draw(seed, seconds, namespaces, bounded_disk, faults=None, ceph=False):
         rng = random.Random(seed)
         zookeeper = rng.random() < 0.5 if seed > 2 else seed == 1  # The first two seeds are one of each.
-        plan = Plan(seed, seconds, zookeeper and namespaces, bounded_disk)
+        plan = Plan(seed, seconds, zookeeper and namespaces, bounded_disk, ceph=ceph)
         plan.durability = rng.choice(["sync", "sync", "async"])
         plan.fabric = "tcp" if plan.zookeeper else rng.choice(["shm", "tcp", "auto"])
         plan.node_bytes = rng.choice([512, 1024, 4096])
@@ -81,7 +89,8 @@ class Plan:
         plan.keys = rng.choice([100, 300, 900])
         plan.workers = rng.choice([1, 1, 2])
         possible = [name for name in DURATIONS if plan.zookeeper or name not in NETWORK_FAULTS]
-        if not bounded_disk:
+        possible = [name for name in possible if name not in (DISK_FAULTS if ceph else CEPH_FAULTS)]
+        if not bounded_disk and not ceph:
             possible.remove("full disk")
         plan.faults = faults or rng.sample(possible, rng.randint(max(2, len(possible) // 2), len(possible)))
         at = 2.0
@@ -93,7 +102,7 @@ class Plan:
         return plan
 
     def describe(self):
-        return (f"seed {self.seed}: {'ZooKeeper' if self.zookeeper else 'embedded'}, {self.durability}, {self.fabric}, {self.servers} servers of "
+        return (f"seed {self.seed}: {'ZooKeeper' if self.zookeeper else 'embedded'}, {'logs in Ceph, ' if self.ceph else ''}{self.durability}, {self.fabric}, {self.servers} servers of "
                 f"{self.workers} worker(s), {self.keys} keys, nodes of {self.node_bytes}, regions of {self.meganode_bytes >> 10} + "
                 f"{self.extents_bytes >> 10} KB, at most {self.regions_max}, checkpoints at {self.checkpoint_mb} MB, {self.descriptors or 'any number of'} descriptors; "
                 f"{len(self.events)} faults: {', '.join(sorted(self.faults))}")
@@ -134,6 +143,7 @@ class Faults:
         for _, what in under_way:
             what()
         self.servers.disk.empty()
+        self._heal_ceph()
         for server in self.servers.servers:
             server.set_disk()
             if server.stopped:
@@ -178,11 +188,13 @@ class Faults:
             self.servers.network.cut(host)
             later(lambda: (self.servers.network.mend(host), self._lost(window)))
         elif event.fault in ("cut between", "cut one way"):
-            if len(servers) < 2:
+            others = [one.name for one in servers if one is not server] + (["ceph"] if self.plan.ceph else [])
+            if not others:
                 return False
-            other = [one for one in servers if one is not server][event.other % (len(servers) - 1)]
-            self.servers.network.cut_between(server.name, other.name, both=event.fault == "cut between")
-            later(lambda: self.servers.network.mend_between(server.name, other.name))
+            other = others[event.other % len(others)]
+            window = self._may_lose() if other == "ceph" else None  # Its log may fail, if other such faults follow.
+            self.servers.network.cut_between(server.name, other, both=event.fault == "cut between")
+            later(lambda: (self.servers.network.mend_between(server.name, other), window is not None and self._lost(window)))
         elif event.fault == "slow disk":
             server.set_disk(delay_us=1000 + event.other % 100_000)
             later(server.set_disk)
@@ -198,6 +210,8 @@ class Faults:
             window = self._may_lose()  # Others may have taken over, or it was asked to end.
             server.set_disk(hung=1)
             later(lambda: (server.set_disk(), self._lost(window)))
+        elif event.fault in CEPH_FAULTS:
+            return self._disturb_ceph(event, later)
         elif event.fault == "end":
             self._end(server, until)
         elif event.fault == "backup":
@@ -209,6 +223,35 @@ class Faults:
         elif event.fault in ("kill client", "stop client"):
             return self.clients.disturb(event, later)
         return True
+
+    def _disturb_ceph(self, event, later):
+        """Kills or stops daemons of Ceph. Returns False if there are none, or they do not run now."""
+        if not self.plan.ceph:
+            return False
+        ceph = self.servers.ceph
+        osds = [name for name in ceph.processes if name.startswith("osd.")]
+        if not osds:
+            return False
+        names = {"stop osds": osds, "stop monitor": ["mon.a"]}.get(event.fault, [osds[event.which % len(osds)]])
+        window = self._may_lose()
+        if event.fault == "kill osd":
+            ceph.end(names[0], signal.SIGKILL)
+            later(lambda: (names[0] in ceph.processes or ceph.start(names[0]), self._lost(window)))
+            return True
+        stopped = [ceph.processes[name] for name in names]
+        for process in stopped:
+            process.send_signal(signal.SIGSTOP)
+        later(lambda: ([process.send_signal(signal.SIGCONT) for process in stopped if process.poll() is None], self._lost(window)))
+        return True
+
+    def _heal_ceph(self):
+        if not self.plan.ceph:
+            return
+        for process in self.servers.ceph.processes.values():
+            process.send_signal(signal.SIGCONT)
+        for number in range(self.servers.ceph.osds):
+            if f"osd.{number}" not in self.servers.ceph.processes:
+                self.servers.ceph.start(f"osd.{number}")
 
     def _end(self, server, until):
         """Asks a server to end, which it must do in time, and restarts it from `until` on."""

@@ -1,4 +1,4 @@
-"""The servers of a soak's round, the ZooKeeper and the network between them, and the disk that they share."""
+"""The servers of a soak's round, the ZooKeeper and the network between them, and the disk or the Ceph that they share."""
 
 import contextlib
 import json
@@ -13,8 +13,12 @@ from pathlib import Path
 
 from tests import namespaces
 from tools import cluster, cluster_settings, zookeeper_server
+from tools.ceph_server import Ceph
+from tools.free_ports import free_port
 
 DISK_BYTES = 256 << 20
+CEPH_OSDS = 3
+CEPH_OSD_BYTES = 1 << 30
 CTL_SECONDS = 30
 DISK_WORDS = 4  # Size of disk.cc's struct.
 
@@ -156,7 +160,7 @@ class Servers:
         if plan.zookeeper:
             self.network = namespaces.Network()
             self.closing.callback(self.network.close)
-            hosts = ["zookeeper", *names, *(f"client-{i}" for i in range(plan.client_hosts))]
+            hosts = ["zookeeper", *(["ceph"] if plan.ceph else []), *names, *(f"client-{i}" for i in range(plan.client_hosts))]
             addresses = {host: self.network.add(host) for host in hosts}
             self.zookeeper = zookeeper_server.start_zookeeper(self.directory / "zookeeper", 2181, host=addresses["zookeeper"],
                                                               prefix=self.network.on("zookeeper"))
@@ -175,11 +179,11 @@ class Servers:
             described = cluster_settings.describe(self.home, settings)
             self.tcp = {one["name"]: one["workers"][0].get("tcp") for one in described["servers"]}
             (self.home / "cluster.json").write_text(json.dumps(described))
+        logs = ["--log-store", self._start_ceph()] if plan.ceph else ["--log-dir", str(self.home / "log")]
         self.servers = []
         for name in names:
             command = [*prefixes[name], cluster.binary("cell/cmd/cell_server"), "--dir", str(self.home), "--name", name,
-                       "--fabric", plan.fabric, "--takeover-after", "0.3", "--checkpoint-mb", str(plan.checkpoint_mb),
-                       "--log-dir", str(self.home / "log")]
+                       "--fabric", plan.fabric, "--takeover-after", "0.3", "--checkpoint-mb", str(plan.checkpoint_mb), *logs]
             if plan.zookeeper:
                 command += ["--cluster", self.address, "--workers", str(plan.workers), "--listen", f"{addresses[name]}:7000", "--insecure",
                             "--durability", plan.durability, "--regions-max", str(plan.regions_max), "--node-bytes", str(plan.node_bytes),
@@ -193,6 +197,13 @@ class Servers:
         self.wait_for(lambda: len(self.statuses()) == plan.servers, 60, "not all servers answer")
         for layout in plan.tables:
             self.wait_for(lambda: self.ctl("hash", "create", layout, "--layout", layout).returncode == 0, 30, "no table can be made")
+
+    def _start_ceph(self):
+        """Starts a Ceph, and returns the place of logs in it."""
+        on = {} if self.network is None else {"host": self.network.addresses["ceph"], "prefix": self.network.on("ceph")}
+        self.ceph = Ceph(self.directory / "ceph", free_port(), osds=CEPH_OSDS, osd_bytes=CEPH_OSD_BYTES, **on)
+        self.closing.callback(self.ceph.stop, signal.SIGKILL)
+        return f"rados:{self.ceph.pool}@{self.ceph.conf}"
 
     def _failed_start(self, server):
         if server.running:

@@ -1,8 +1,9 @@
 """A soak: real servers and clients under faults, round after round; each checks all histories and resources.
 
 A round is a cluster with clients that come and go. Servers are killed and stopped, disks are slow, full or fail, the
-network is cut, descriptors run out. When the round is over the faults are undone, all keys are read and written, and
-these must hold:
+network is cut, descriptors run out. With --log-store rados the logs are in a Ceph of the round's own, and instead of the
+disks' faults its daemons are killed and stopped. When the round is over the faults are undone, all keys are read and
+written, and these must hold:
 
   - per key the history of all operations of all clients is linearizable (with async durability: nothing is lost that
     was acknowledged before the faults); no operation took longer than its timeout by more than two seconds
@@ -153,6 +154,7 @@ def main():
     parser.add_argument("--seconds", type=float, default=60, help="seconds of faults per round (default: 60)")
     parser.add_argument("--seed", type=int, default=1, help="seed of the first round; each further round uses the next seed (default: 1)")
     parser.add_argument("--fault", action="append", choices=sorted(DURATIONS), help="inject only this fault; may be repeated (default: chosen at random)")
+    parser.add_argument("--log-store", choices=("dir", "rados"), default="dir", help="where the logs are: a directory, or a Ceph with three OSDs (default: dir)")
     parser.add_argument("--failures", type=int, default=1, help="stop after this number of failed rounds (default: 1)")
     parser.add_argument("--keep", help="directory for the files of a failed round (default: a new one in the temporary directory)")
     parser.add_argument("--plan", action="store_true", help="print the plan of the seed, and exit")
@@ -164,7 +166,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     begin, seed, wrong = time.monotonic(), args.seed, 0
     while wrong < args.failures and (seed - args.seed < args.rounds if args.rounds else time.monotonic() - begin < args.minutes * 60):
-        plan = Plan.draw(seed, args.seconds, namespaces=inside, bounded_disk=inside, faults=args.fault)
+        plan = Plan.draw(seed, args.seconds, namespaces=inside, bounded_disk=inside, faults=args.fault, ceph=args.log_store == "rados")
         if args.plan:
             print(plan.describe(), *plan.events, sep="\n  ")
             return 0
@@ -184,7 +186,7 @@ def main():
             kept = Path(args.keep or tempfile.gettempdir()) / f"cell-soak-{seed}-wrong-{os.getpid()}-{int(time.time())}"
             shutil.move(directory, kept)
             repeat = " ".join(["./bazelw run //tests:soak -- --rounds 1", f"--seed {seed} --seconds {args.seconds:g}",
-                               *(f"--fault '{fault}'" for fault in args.fault or [])])
+                               *([] if args.log_store == "dir" else [f"--log-store {args.log_store}"]), *(f"--fault '{fault}'" for fault in args.fault or [])])
             print(f"{plan.describe()}\n" + "\n".join(f"WRONG: {violation[:4000]}" for violation in round_.violations[:10]) +
                   f"\n{summary}\nwhat it left: {kept}\nthe same plan again: {repeat}", flush=True)
         else:
