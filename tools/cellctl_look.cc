@@ -290,7 +290,8 @@ int Status(Client* client, const CtlFlags& flags) {
     }
   }
   if (overview.table_nearly_full) {
-    fmt::print(stderr, "warning: the region table is nearly full ({} regions): no region can be split once it is\n", overview.table);
+    fmt::print(stderr, "warning: the region table is nearly full ({} regions): no region can be split once it is\n",
+               overview.table);
   }
   for (const auto& [region, why, in_memory] : not_served) {
     fmt::print("{:<12} {:>7} {:>5} {:>12} {:>14} {:>7} {:>8} {:>13}  {}\n", region.server, region.region, "-", "-", "-",

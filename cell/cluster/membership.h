@@ -74,8 +74,9 @@ class Membership {
   virtual const ClusterState& state() const = 0;
   // Reads the state again. Returns Unavailable if the membership cannot be reached; state() is unchanged then.
   virtual void Refresh(Done done) = 0;
-  // Applies a change. Returns the change's own error, in which case nothing was changed, or an error like Refresh, in
-  // which case the outcome is unknown.
+  // Applies a change. Returns the change's own error, in which case nothing was changed; OutOfRange if it is for more
+  // regions than can be changed at once, in which case nothing was changed either; or an error like Refresh, in which
+  // case the outcome is unknown.
   virtual void Change(TableChange change, Done done) = 0;
   // Runs the callbacks of finished operations. Returns their number.
   virtual size_t Poll() = 0;

@@ -3,7 +3,9 @@
 // random source chooses.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -26,6 +28,8 @@ struct MemoryCluster {
   ClusterState state;
   Random random;
   int polls_max;
+  // Changes of more regions are refused, as too large.
+  size_t regions_at_once = SIZE_MAX;
   // Called with each new region table, while the mutex is held; or null.
   std::function<void(const RegionTable&)> on_table = nullptr;
 };
@@ -69,6 +73,7 @@ class MemoryMembership : public Membership {
         const ThreadScope elsewhere(ThreadScope::Which::kOther);  // Other memberships run changes in another thread,
                                                                   // too.
         status = change(&table);
+        if (status.ok() && Changed(table) > cluster_->regions_at_once) status = absl::OutOfRangeError("too many regions");
       } else {
         status = failing_;
       }
@@ -116,6 +121,14 @@ class MemoryMembership : public Membership {
   }
 
  private:
+  // Returns how many regions are other than in the cluster's table. REQUIRES: the mutex is held.
+  size_t Changed(const RegionTable& table) const {
+    if (cluster_->regions_at_once == SIZE_MAX) return 0;
+    return static_cast<size_t>(std::count_if(table.regions.begin(), table.regions.end(), [this](const auto& one) {
+      const RegionTable::Entry* const before = cluster_->state.table.Find(one.first);
+      return before == nullptr || *before != one.second;
+    }));
+  }
   struct Told {
     Done done;
     absl::Status status;

@@ -115,8 +115,8 @@ class RegionMap {
   void Erase(uint32_t region);
   void Clear() { *this = RegionMap(); }
 
-  // Call f(id, entry) for each region that has a split parent, or is a part of a Pilaf table. Shards without such regions
-  // take one step each.
+  // Call f(id, entry) for each region that has a split parent, or is a part of a Pilaf table. Shards without such
+  // regions take one step each.
   template <typename F>
   void ForEachSplitChild(F f) const {
     for (const Shard& shard : shards_) {

@@ -164,6 +164,9 @@ absl::Status RegionTable::CreateTable(const std::string& name, uint32_t bucket_b
   RETURN_IF_ERROR(CheckTableName(name));
   if (tables.contains(name)) return absl::AlreadyExistsError(fmt::format("a table {} already exists", name));
   if (!regions.contains(region)) return absl::AbortedError(fmt::format("region {} no longer exists", region));
+  if (tables.size() >= kTablesMax) {
+    return absl::ResourceExhaustedError(fmt::format("there are {} tables, the limit: drop one", kTablesMax));
+  }
   tables[name] = {bucket_bytes, {}, parts_min};
   AddPart(name, 0, region);
   return absl::OkStatus();
@@ -221,6 +224,15 @@ absl::Status RegionTable::SplitPart(uint32_t region, uint32_t first, uint32_t to
     return absl::AbortedError(fmt::format("region {} already has the part from {} on", there->second, first));
   }
   AddPart(table->first, first, to);
+  return absl::OkStatus();
+}
+
+absl::Status RegionTable::Drain(const std::string& server) {
+  if (draining.size() >= kDrainingMax && !draining.contains(server)) {
+    return absl::ResourceExhaustedError(
+        fmt::format("{} servers are being drained, the limit: undrain those that are gone", kDrainingMax));
+  }
+  draining.insert(server);
   return absl::OkStatus();
 }
 

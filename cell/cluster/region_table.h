@@ -37,11 +37,15 @@ struct RegionTable {
   // How many regions a table may have: somewhat more than it was measured with (docs/results/region-table.md).
   static constexpr uint32_t kRegionsMax = 131'072;
 
+  // All members have the names of all tables and draining servers.
+  static constexpr size_t kTablesMax = 1'000;
+  static constexpr size_t kDrainingMax = 2'000;
+
   uint64_t version = 0;  // Counts changes.
   RegionIds ids;
   uint32_t root = 0;  // The region whose meganode is the root of the tree; 0: none yet.
   RegionMap regions;
-  uint32_t regions_max = kRegionsMax;  // Tests set a lower one.
+  uint32_t regions_max = kRegionsMax;                    // Tests set a lower one.
   std::map<std::string, HashParts, std::less<>> tables;  // Keyed by name.
   std::set<std::string> draining;                        // Servers that should not hold regions.
   EvictionRules evictions;
@@ -100,7 +104,8 @@ struct RegionTable {
   // Checks a table's name: 1 to kTableNameMax letters, digits, '-', '_', '.'.
   static constexpr size_t kTableNameMax = 64;
   static absl::Status CheckTableName(std::string_view name);
-  // Adds a table with one part, in `region`, which joins. Returns AlreadyExists if the name is taken.
+  // Adds a table with one part, in `region`, which joins. Returns AlreadyExists if the name is taken, and
+  // ResourceExhausted if there are kTablesMax tables.
   absl::Status CreateTable(const std::string& name, uint32_t bucket_bytes, uint32_t region, uint32_t parts_min = 1);
   // Removes a table with all its regions. Returns NotFound if there is none.
   absl::Status DropTable(const std::string& name);
@@ -114,6 +119,9 @@ struct RegionTable {
   // Returns NotFound if there is no such table, InvalidArgument if there are a table and a prefix, and errors like
   // EvictionRules::Set.
   absl::Status SetEviction(const std::string& of, const std::string& prefix, std::optional<Eviction> eviction);
+
+  // Marks a server as draining. Returns ResourceExhausted if kDrainingMax others are.
+  absl::Status Drain(const std::string& server);
 
   // Gives a user rights, or takes them. Returns NotFound if the scope is a table that does not exist, and errors like
   // Grants::Give and Take.

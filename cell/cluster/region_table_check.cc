@@ -56,8 +56,8 @@ absl::Status CollectParts(RegionTable* table) {
   table->regions.ForEachPart([&](uint32_t region, const RegionEntry& entry) {
     if (region == table->root || entry.split_parent.has_value() ||
         !found[entry.table].emplace(entry.first_position, region).second) {
-      status = Bad(fmt::format("region {} is a part of table {} twice, or cannot be one", region,
-                               ForMessage(entry.table)));
+      status =
+          Bad(fmt::format("region {} is a part of table {} twice, or cannot be one", region, ForMessage(entry.table)));
     }
   });
   RETURN_IF_ERROR(status);

@@ -1,5 +1,5 @@
-// Writes and reads region tables as JSON: embedded clusters have the whole table in a file, and ZooKeeper has all but the
-// regions in a znode (table_shards.h). Pure. Internal to cell/cluster; see also RegionTable::ToJson and Parse.
+// Writes and reads region tables as JSON: embedded clusters have the whole table in a file, and ZooKeeper has all but
+// the regions in a znode (table_shards.h). Pure. Internal to cell/cluster; see also RegionTable::ToJson and Parse.
 #pragma once
 
 #include "absl/status/status.h"

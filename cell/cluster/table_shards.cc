@@ -104,13 +104,6 @@ absl::StatusOr<RegionMap::Entries> EntriesOf(const stored::RegionShard& stored, 
   return entries;
 }
 
-// Returns how much of the root is neither about shards nor about ids, in bytes.
-size_t NamesBytes(const RegionTable& table) {
-  nlohmann::json json = JsonWithoutRegions(table);
-  json.erase("ids");
-  return JsonText(json).size();
-}
-
 }  // namespace
 
 absl::StatusOr<TableRoot> ParseTableRoot(const std::string& text) {
@@ -165,13 +158,7 @@ size_t TableWrite::bytes() const {
   return sum;
 }
 
-absl::StatusOr<TableWrite> WriteTable(const RegionTable& before, RegionTable* after) {
-  const size_t names_bytes = NamesBytes(*after);
-  if (names_bytes > kTableNamesMax && names_bytes > NamesBytes(before)) {
-    return absl::ResourceExhaustedError(
-        fmt::format("the region table has no room for another name, rule or grant ({} of {} bytes)", names_bytes,
-                    kTableNamesMax));
-  }
+TableWrite WriteTable(const RegionTable& before, RegionTable* after) {
   TableWrite write;
   std::set<uint32_t> were;
   for (const RegionMap::Shard& shard : before.regions.shards()) were.insert(shard.first);

@@ -25,9 +25,6 @@ namespace cell {
 // The longest root and the longest shard that are read, in bytes. ZooKeeper's own limit is 1 MB.
 inline constexpr size_t kTableRootMax = 512 * 1024;
 inline constexpr size_t kTableShardMax = 128 * 1024;
-// What tables, draining servers, rules and grants may take of the root, in bytes. The rest is for the list of shards,
-// so that a region can always be claimed or split.
-inline constexpr size_t kTableNamesMax = 256 * 1024;
 
 struct ShardRef {
   uint32_t first = 0;
@@ -58,7 +55,7 @@ struct TableWrite {
     std::string bytes;
   };
   std::string root;
-  std::vector<Shard> created;   // That were not there before.
+  std::vector<Shard> created;  // That were not there before.
   std::vector<Shard> replaced;
   std::vector<uint32_t> removed;
 
@@ -66,7 +63,8 @@ struct TableWrite {
 };
 
 // Returns what turns `before`, as it is stored, into `*after`, which has a higher version. Marks the shards of `*after`
-// as stored in its version. Returns ResourceExhausted if a name, rule or grant was added and there is no room for it.
-absl::StatusOr<TableWrite> WriteTable(const RegionTable& before, RegionTable* after);
+// as stored in its version. A root has at most kTableRootMax bytes and a shard kTableShardMax, because what is in them
+// is limited (RegionTable).
+TableWrite WriteTable(const RegionTable& before, RegionTable* after);
 
 }  // namespace cell

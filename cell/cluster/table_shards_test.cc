@@ -4,6 +4,7 @@
 
 #include "cell/base/random.h"
 #include "cell/cluster/membership.h"
+#include "fmt/format.h"
 #include "gtest/gtest.h"
 
 namespace cell {
@@ -56,9 +57,7 @@ void Change(RegionTable* table, Store* store, const std::function<void(RegionTab
   const RegionTable before = *table;
   change(table);
   ++table->version;
-  const absl::StatusOr<TableWrite> write = WriteTable(before, table);
-  ASSERT_TRUE(write.ok()) << write.status();
-  store->Apply(*write);
+  store->Apply(WriteTable(before, table));
 }
 
 RegionTable TableOf(uint32_t regions, uint32_t servers) {
@@ -157,7 +156,7 @@ TEST(TableShards, AHundredThousandRegionsOfAThousandServersTakeLittle) {
   const RegionTable before = table;
   EXPECT_TRUE(table.Claim(5'000, 1, {"server-7", 0}).ok());
   ++table.version;
-  const TableWrite claim = *WriteTable(before, &table);
+  const TableWrite claim = WriteTable(before, &table);
   EXPECT_EQ(claim.replaced.size(), 1u);
   EXPECT_TRUE(claim.created.empty() && claim.removed.empty());
   EXPECT_LT(claim.bytes(), 32'768u);
@@ -178,32 +177,36 @@ TEST(TableShards, ClaimsAlwaysFit) {
       ASSERT_TRUE(all->Claim(region, 1, {name, 1024}).ok());
     }
   });
-  for (const auto& [first, shard] : store.shards) EXPECT_LT(shard.size(), kTableShardMax);
+  for (const auto& [first, shard] : store.shards) EXPECT_LT(shard.size(), 65'536u);
   EXPECT_EQ(*store.Read(), table);
 }
 
-TEST(TableShards, NamesLeaveRoomForRegions) {
+// Whatever is limited in number and length has room in the root.
+TEST(TableShards, TheRootHasRoomForAllThatThereMayBe) {
   RegionTable table;
   Store store;
-  Change(&table, &store, [](RegionTable* made) { *made = TableOf(2, 1); });
-  absl::StatusOr<TableWrite> write;
-  for (int i = 0; i < 10'000; ++i) {
-    RegionTable more = table;
-    for (int j = 0; j < 100; ++j) more.draining.insert("server-" + std::to_string(i * 100 + j));
-    ++more.version;
-    write = WriteTable(table, &more);
-    if (!write.ok()) break;
-    table = more;
-  }
-  EXPECT_EQ(write.status().code(), absl::StatusCode::kResourceExhausted);
-  // Anything else still can be changed.
-  RegionTable claimed = table;
-  ASSERT_TRUE(claimed.Claim(1, 1, {"other", 0}).ok());
-  ASSERT_TRUE(claimed.Add({"other", 0}).ok());
-  ++claimed.version;
-  EXPECT_TRUE(WriteTable(table, &claimed).ok());
-  claimed.draining.erase(claimed.draining.begin());
-  EXPECT_TRUE(WriteTable(table, &claimed).ok());
+  const auto name = [](size_t i) { return fmt::format("{:064}", i); };
+  Change(&table, &store, [&](RegionTable* full) {
+    const auto regions = static_cast<uint32_t>(RegionTable::kTablesMax + 1);
+    *full = TableOf(regions, 1'000);
+    for (uint32_t i = 1; i < regions; ++i) ASSERT_TRUE(full->CreateTable(name(i), UINT32_MAX, i, UINT32_MAX).ok());
+    EXPECT_TRUE(absl::IsResourceExhausted(full->CreateTable("other", 0, regions)));
+    for (size_t i = 0; i < RegionTable::kDrainingMax; ++i) ASSERT_TRUE(full->Drain(name(i)).ok());
+    EXPECT_TRUE(absl::IsResourceExhausted(full->Drain("other")));
+    EXPECT_TRUE(full->Drain(name(0)).ok());
+    for (size_t i = 0; i < EvictionRules::kRulesMax; ++i) {
+      ASSERT_TRUE(full->SetEviction("", name(i), Eviction::kLruSampled).ok());
+    }
+    for (size_t i = 0; i < Grants::kGrantsMax; ++i) {
+      const GrantScope scope{GrantScope::Kind::kPrefix, name(i)};
+      ASSERT_TRUE(full->ChangeGrant(name(i), scope, *Rights::Parse("read,write,scan,admin"), true).ok());
+    }
+    for (size_t i = 0; i < RegionTable::kMadeMax; ++i) full->Made(name(i));
+  });
+  // With as many shards as there may be: two neighbours have more than half of kShardMax.
+  const size_t shards = 4 * RegionTable::kRegionsMax / RegionMap::kShardMax + 1;
+  EXPECT_LT(store.root.size() + shards * 24, kTableRootMax);
+  EXPECT_EQ(*store.Read(), table);
 }
 
 TEST(TableShards, AShardOfAnotherVersionIsNotTaken) {

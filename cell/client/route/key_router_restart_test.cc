@@ -216,7 +216,9 @@ class KeyRouterWithLogsTest : public KeyRouterTest {
 };
 
 TEST_F(KeyRouterWithLogsTest, ARegionIsWaitedForWhileItIsRecovered) {
-  network_.At(100'000'000, [this] { ChangeTable([](RegionTable* table) { table->regions.Set(kRoot, {{"b", 0}, 2}); }); });
+  network_.At(100'000'000, [this] {
+    ChangeTable([](RegionTable* table) { table->regions.Set(kRoot, {{"b", 0}, 2}); });
+  });
   KeyRouter router = Router("key");
   ASSERT_TRUE(FindConnection(&router).ok());
   EXPECT_EQ(router.worker()->worker_id.server, "b");

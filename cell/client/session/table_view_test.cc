@@ -97,7 +97,8 @@ TEST_F(TableViewTest, AReadThatBeganUnderAnOlderTableIsTrustedOnlyIfTheHolderIsT
 
 TEST_F(TableViewTest, ARegionThatIsRecoveredHasNoHolder) {
   ASSERT_TRUE(Wait(view_.Connect(1)).ok());
-  ChangeTable([](RegionTable* table) { table->regions.Change(1, [](RegionEntry* entry) { entry->recovering = true; }); });
+  ChangeTable(
+      [](RegionTable* table) { table->regions.Change(1, [](RegionEntry* entry) { entry->recovering = true; }); });
   Refresh();
   EXPECT_EQ(view_.HolderOf(1).worker, nullptr);
   EXPECT_TRUE(view_.WillBeServed(1));

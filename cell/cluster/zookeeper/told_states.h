@@ -34,8 +34,8 @@ class ToldStates {
     if (last != nullptr && !last->done && !told.done) {
       last->session = told.session;
       // A lagging follower may have returned an older state.
-      const bool newer = told.state != nullptr && (last->state == nullptr ||
-                                                   told.state->table.version >= last->state->table.version);
+      const bool newer =
+          told.state != nullptr && (last->state == nullptr || told.state->table.version >= last->state->table.version);
       if (newer) last->state = std::move(told.state);
     } else {
       told_.push_back(std::move(told));

@@ -511,7 +511,8 @@ class ZooKeeperMembership::Client {
     ASSIGN_OR_RETURN(const std::string text, connection_.Get(root_, &config_stat, false));
     const absl::StatusOr<Config> config = ParseConfig(text, kFormatOfOneZnode);
     if (!config.ok()) return absl::OkStatus();  // It has another format, or is malformed: the caller says so.
-    ASSIGN_OR_RETURN(const std::vector<std::string> workers, connection_.WatchChildren(root_ + "/workers", &workers_stat));
+    ASSIGN_OR_RETURN(const std::vector<std::string> workers,
+                     connection_.WatchChildren(root_ + "/workers", &workers_stat));
     if (!workers.empty()) {
       return absl::FailedPreconditionError(
           fmt::format("the cluster {} is of an earlier release, and has running servers: stop them first", root_));
@@ -544,11 +545,11 @@ class ZooKeeperMembership::Client {
   std::string self_;  // Empty: a client.
   std::string announcement_;
   uint64_t changes_ = 0;
-  ClusterState read_;         // State as read by the thread that talks to ZooKeeper.
+  ClusterState read_;                            // State as read by the thread that talks to ZooKeeper.
   std::shared_ptr<const ClusterState> to_tell_;  // read_ as the owner was told it, or null if it has changed since.
   bool watching_ = false;                        // Watches report changes of what was read.
-  uint64_t read_in_ = 1;      // Session in which it was read.
-  int workers_version_ = -1;  // Version of its servers.
+  uint64_t read_in_ = 1;                         // Session in which it was read.
+  int workers_version_ = -1;                     // Version of its servers.
   Repeats repeats_;
   bool announced_ = false;
   SessionLease lease_{options_.clock};

@@ -99,7 +99,7 @@ bool ZooKeeperTable::IsCurrent() {
 }
 
 absl::StatusOr<int> ZooKeeperTable::Write(RegionTable changed) {
-  ASSIGN_OR_RETURN(const TableWrite write, WriteTable(table_, &changed));
+  const TableWrite write = WriteTable(table_, &changed);
   const std::vector<ZooKeeperConnection::Op> ops = OpsOf(path_, write, root_version_);
   RETURN_IF_ERROR(CheckSize(ops));
   Stat stat{};
@@ -113,7 +113,7 @@ absl::StatusOr<int> ZooKeeperTable::Write(RegionTable changed) {
 
 absl::Status ZooKeeperTable::Create() {
   RegionTable empty;
-  ASSIGN_OR_RETURN(const TableWrite write, WriteTable(RegionTable(), &empty));
+  const TableWrite write = WriteTable(RegionTable(), &empty);
   const int rc = connection_->Retry([&] { return connection_->Create(path_, write.root, /*flags=*/0); });
   return rc == ZOK || rc == ZNODEEXISTS ? absl::OkStatus() : ZooKeeperConnection::ToStatus(rc, path_);
 }
@@ -129,7 +129,7 @@ absl::StatusOr<std::vector<std::string>> ZooKeeperTable::Paths() {
 
 absl::StatusOr<std::vector<ZooKeeperConnection::Op>> ZooKeeperTable::OpsToReplace(const std::string& path,
                                                                                   RegionTable table, int root_version) {
-  ASSIGN_OR_RETURN(const TableWrite write, WriteTable(RegionTable(), &table));
+  const TableWrite write = WriteTable(RegionTable(), &table);
   std::vector<ZooKeeperConnection::Op> ops = OpsOf(path, write, root_version);
   RETURN_IF_ERROR(CheckSize(ops));
   return ops;

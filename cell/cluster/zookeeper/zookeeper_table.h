@@ -3,8 +3,8 @@
 //   PATH             the root
 //   PATH/NNNNNNNN    a shard, named by its first id in decimal
 //
-// A member knows the table as it last read it, and reads only what has changed since. Each change writes the root, whose
-// version is checked, so that changes come one after the other.
+// A member knows the table as it last read it, and reads only what has changed since. Each change writes the root,
+// whose version is checked, so that changes come one after the other.
 //
 // Not thread-safe.
 #pragma once
@@ -32,15 +32,15 @@ class ZooKeeperTable {
   // The table as last read or written.
   const RegionTable& table() const { return table_; }
 
-  // Reads what has changed. A watch reports the next change. Returns Unavailable, naming the znode, if it cannot be read
-  // or is no valid table; the table is unchanged then.
+  // Reads what has changed. A watch reports the next change. Returns Unavailable, naming the znode, if it cannot be
+  // read or is no valid table; the table is unchanged then.
   absl::Status Read();
   // Returns whether ZooKeeper still has this table, without reading it. Errors count as a change.
   bool IsCurrent();
 
-  // Replaces the table by one that was made from table(). Returns a code of ZooKeeper's C client: ZBADVERSION if another
-  // member was faster, in which case Read gets what that one wrote. Returns ResourceExhausted if there is no room for
-  // what was added, or OutOfRange if the change is larger than ZooKeeper takes at once.
+  // Replaces the table by one that was made from table(). Returns a code of ZooKeeper's C client: ZBADVERSION if
+  // another member was faster, in which case Read gets what that one wrote. Returns OutOfRange if the change is
+  // larger than ZooKeeper takes at once.
   absl::StatusOr<int> Write(RegionTable changed);
 
   // Creates the znode of an empty table, unless it is there.

@@ -76,11 +76,8 @@ Task<absl::Status> Rebalancer::SetDraining(bool draining) {
         "{} holds {} regions, but the other servers have room for only {}", self_.server, regions_->size(), room));
   }
   Membership::TableChange change = [draining, server = self_.server](RegionTable* table) {
-    if (draining) {
-      table->draining.insert(server);
-    } else {
-      table->draining.erase(server);
-    }
+    if (draining) return table->Drain(server);
+    table->draining.erase(server);
     return absl::OkStatus();
   };
   balance_at_ns_ = 0;

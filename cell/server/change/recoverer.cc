@@ -181,7 +181,9 @@ Task<bool> Recoverer::Look() {
     wanted = Wanted();
   }
   if (!wanted.empty() && !scheduler_->stopping()) {
+    if (wanted.size() > claims_at_once_) wanted.resize(claims_at_once_);
     const absl::Status status = co_await Claim(std::move(wanted));
+    if (absl::IsOutOfRange(status)) claims_at_once_ = std::max<size_t>(claims_at_once_ / 2, 1);
     if (!status.ok()) spdlog::info("could not claim regions: {}", std::string(status.message()));
   }
   const int64_t now_ns = clock_->NowNs();

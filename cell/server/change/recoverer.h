@@ -118,6 +118,8 @@ class Recoverer {
   absl::Status Replay(uint32_t region, uint64_t epoch, const RegionTable& table, RegionMemory* memory,
                       Replayed* replayed) const;
 
+  static constexpr size_t kClaimsMax = 128;
+
   const WorkerId self_;
   const Clock* const clock_;
   Membership* const membership_;
@@ -137,6 +139,7 @@ class Recoverer {
   bool retaking_ = false;
   int64_t probe_at_ns_ = 0;
   std::map<WorkerId, int64_t> gone_since_ns_;
+  size_t claims_at_once_ = kClaimsMax;  // Halved when the membership cannot change so many regions at once.
   std::map<uint32_t, uint64_t> recovering_;  // Epochs, by region.
   struct Failed {
     uint64_t epoch;

@@ -233,7 +233,7 @@ TEST_F(RecovererTest, ADamagedListOfPartsStopsItsRegionAlone) {
     }
     ClusterState state = OldOwnersCluster();
     state.table.ids.next = kOther + 1;
-    state.table.regions[kOther] = {{"old", 0}, 1};
+    state.table.regions.Set(kOther, {{"old", 0}, 1});
     const auto cluster = std::make_shared<MemoryCluster>(state);
     SimNetwork network{SimOptions{}};
     Worker worker(network.NewEndpoint(), std::make_unique<MemoryMembership>(cluster),
@@ -249,6 +249,31 @@ TEST_F(RecovererTest, ADamagedListOfPartsStopsItsRegionAlone) {
     EXPECT_EQ(cluster->state.table.Find(damaged)->epoch, 1u);
     EXPECT_TRUE(worker.Stop().ok());
   }
+}
+
+// A membership may not be able to change the owners of many regions at once. They are claimed in several changes then.
+TEST_F(RecovererTest, RegionsThatCannotBeClaimedAtOnceAreClaimedOneAfterTheOther) {
+  constexpr uint32_t kRegions = 5;
+  SimDisk disk(1);
+  const auto old_host = disk.NewHost(), host = disk.NewHost();
+  DirectoryLogStore store(old_host.get(), "log");
+  ClusterState state = OldOwnersCluster();
+  for (uint32_t region = kRegion; region < kRegion + kRegions; ++region) {
+    RegionLog log(region, 1, 1, *store.Open(region, 1, 1));
+    log.Append(RecordKind::kRange, "", EncodeRange({}));
+    CELL_CHECK(Flush(&log).ok());
+    state.table.regions.Set(region, {{"old", 0}, 1});
+  }
+  state.table.ids.next = kRegion + kRegions;
+  const auto cluster = std::make_shared<MemoryCluster>(state);
+  cluster->regions_at_once = 2;
+  SimNetwork network{SimOptions{}};
+  Worker worker(network.NewEndpoint(), std::make_unique<MemoryMembership>(cluster),
+                LogsOf(&network, host.get(), [] {}), Options());
+  CELL_CHECK(worker.Start("new").ok());
+  RunUntil(&network, &worker, [&worker] { return worker.recoverer()->counters().recovered == kRegions; });
+  EXPECT_EQ(worker.recoverer()->counters().recovered, kRegions);
+  EXPECT_TRUE(worker.Stop().ok());
 }
 
 // LogCollector passes over a damaged log that belongs to no region, and removes the others.

@@ -22,7 +22,7 @@ Task<absl::Status> CommitTableChange(Membership* membership, Scheduler* schedule
     Membership::TableChange heard = [change, refused](RegionTable* table) { return *refused = change(table); };
     absl::Status status = co_await ChangeAwaiter(membership, std::move(heard));
     const bool certain = status.code() == refused->code() || Mutated(Mutant::kErrorIsRefusal);
-    if (status.ok() || (!absl::IsUnavailable(status) && certain)) co_return status;
+    if (status.ok() || (!absl::IsUnavailable(status) && certain) || absl::IsOutOfRange(status)) co_return status;
     if (scheduler->stopping()) {
       if (absl::IsUnavailable(status)) co_return status;
       co_return absl::UnavailableError(std::string(status.message()));
