@@ -163,7 +163,8 @@ class Partitions(unittest.TestCase):
 
     def check_history(self):
         for process in self.clients:
-            process.send_signal(signal.SIGKILL)  # Operations under way have an unknown outcome.
+            self.assertIsNone(process.poll(), "a client has ended")
+            process.kill()  # Operations under way have an unknown outcome.
             process.wait()
         self.assertEqual(self.run_client("mixed", 300, "--settled").wait(60), 0)
         checked = subprocess.run([cluster.binary("tests/soak/soak_check"), *map(str, sorted(self.directory.glob("*.operations"))), "--keys", str(KEYS)],
