@@ -43,10 +43,11 @@ std::string Ending::Unserved() {
   for (const auto& [region, entry] : cluster.table().regions) {
     const auto owner = static_cast<size_t>(std::stoi(entry.owner.server.substr(7)));
     const HeldRegion* const held = cluster.Dead(owner) ? nullptr : cluster.worker(owner)->regions()->Find(region);
-    // Its owner may be about to find that it has lost it, and recover it.
-    if (entry.recovering || (!entry.split_parent.has_value() && (held == nullptr || held->lost()))) {
-      text += fmt::format(" region {} of {} at epoch {}{}", region, entry.owner.server, entry.epoch,
-                          entry.recovering ? " recovering" : "");
+    // Its owner may be about to find that it has lost it, and recover it, and so may one whose log has failed.
+    const bool failed = held != nullptr && held->log != nullptr && !held->log->status().ok();
+    if (entry.recovering || (!entry.split_parent.has_value() && (held == nullptr || held->lost() || failed))) {
+      text += fmt::format(" region {} of {} at epoch {}{}{}", region, entry.owner.server, entry.epoch,
+                          entry.recovering ? " recovering" : "", failed ? " whose log has failed" : "");
     }
   }
   return text;
