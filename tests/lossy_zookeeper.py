@@ -77,9 +77,9 @@ class LossyZookeeper:
                 xid, _, error = struct.unpack_from(">iqi", frame, 4)
                 written, lost = pending.pop(xid, ({}, False))
                 # The answer of the first operation says whether they were made: its kind is -1 if not.
-                made = error == 0 and struct.unpack_from(">i", frame, 20)[0] != -1
+                made = written and error == 0 and struct.unpack_from(">i", frame, 20)[0] != -1
                 with self._lock:
-                    if written and made:
+                    if made:
                         self.znodes.update(written)
                         self.lost_with_answer += lost
                 if lost:

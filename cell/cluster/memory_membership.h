@@ -73,7 +73,8 @@ class MemoryMembership : public Membership {
         const ThreadScope elsewhere(ThreadScope::Which::kOther);  // Other memberships run changes in another thread,
                                                                   // too.
         status = change(&table);
-        if (status.ok() && Changed(table) > cluster_->regions_at_once) status = absl::OutOfRangeError("too many regions");
+        if (status.ok() && Changed(table) > cluster_->regions_at_once)
+          status = absl::OutOfRangeError("too many regions");
       } else {
         status = failing_;
       }

@@ -195,7 +195,7 @@ TEST(TableShards, TheRootHasRoomForAllThatThereMayBe) {
     EXPECT_TRUE(absl::IsResourceExhausted(full->Drain("other")));
     EXPECT_TRUE(full->Drain(name(0)).ok());
     for (size_t i = 0; i < EvictionRules::kRulesMax; ++i) {
-      ASSERT_TRUE(full->SetEviction("", name(i), Eviction::kLruSampled).ok());
+      ASSERT_TRUE(full->SetEviction("", name(i), Eviction::kLru).ok());
     }
     for (size_t i = 0; i < Grants::kGrantsMax; ++i) {
       const GrantScope scope{GrantScope::Kind::kPrefix, name(i)};

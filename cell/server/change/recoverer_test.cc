@@ -268,8 +268,8 @@ TEST_F(RecovererTest, RegionsThatCannotBeClaimedAtOnceAreClaimedOneAfterTheOther
   const auto cluster = std::make_shared<MemoryCluster>(state);
   cluster->regions_at_once = 2;
   SimNetwork network{SimOptions{}};
-  Worker worker(network.NewEndpoint(), std::make_unique<MemoryMembership>(cluster),
-                LogsOf(&network, host.get(), [] {}), Options());
+  Worker worker(network.NewEndpoint(), std::make_unique<MemoryMembership>(cluster), LogsOf(&network, host.get(), [] {}),
+                Options());
   CELL_CHECK(worker.Start("new").ok());
   RunUntil(&network, &worker, [&worker] { return worker.recoverer()->counters().recovered == kRegions; });
   EXPECT_EQ(worker.recoverer()->counters().recovered, kRegions);
