@@ -275,7 +275,7 @@ TEST(DiskFailure, ARegionThatWaitsForItsRouteIsClaimedAgain) {
   }
   ASSERT_EQ(cluster.table().regions.size(), 2u);
   sleep(10'000'000);
-  const HeldRegion* const upper = cluster.worker()->regions()->Find(cluster.table().regions.rbegin()->first);
+  const HeldRegion* const upper = cluster.worker()->regions()->Find(std::next(cluster.table().regions.begin())->first);
   ASSERT_TRUE(upper != nullptr && upper->claimed());
   const std::string key = upper->tree->range().low;
   cluster.files()->FailAt(0, absl::UnavailableError("EIO"));
