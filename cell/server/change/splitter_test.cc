@@ -406,7 +406,10 @@ TEST_P(SplitOrderTest, AWriteThatTheNewRegionCouldNotTakeEndsTheSplit) {
   EXPECT_FALSE(lower_->claimed());
   EXPECT_EQ(lower_->store->keys(), 120u);
   EXPECT_EQ(UpperOf(lower_), nullptr);
-  EXPECT_EQ(membership_->state().table.regions.rbegin()->first, lower_->region());  // The new one was discarded.
+  const auto& regions = membership_->state().table.regions;
+  EXPECT_TRUE(std::none_of(regions.begin(), regions.end(), [this](const auto& one) {
+    return one.first > lower_->region();  // The new one was discarded.
+  }));
   EXPECT_FALSE(*worker_->logs()->store()->Has(made));
 }
 
