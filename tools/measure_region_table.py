@@ -59,7 +59,7 @@ def main():
     flags = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cell-table-") as directory:
         port = free_ports.free_port()
-        server = zookeeper_server.start_zookeeper(Path(directory) / "zookeeper", port)
+        server = zookeeper_server.start_zookeeper(Path(directory) / "zookeeper", port, settings=["maxClientCnxns=0"])
         try:
             zookeeper_server.wait_for_zookeeper(port, server)
             measure(f"127.0.0.1:{port}", java_of(server), flags)

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <semaphore>
 #include <string>
 #include <thread>
 #include <utility>
@@ -32,13 +33,21 @@ constexpr uint32_t kRegionsAtOnce = 5'000;
 int64_t NowNs() { return SystemClock::Get()->NowNs(); }
 void SleepNs(int64_t ns) { std::this_thread::sleep_for(std::chrono::nanoseconds(std::max<int64_t>(ns, 0))); }
 
+// Polls until `done()`, and sleeps meanwhile.
+void PollUntil(Membership* membership, const std::function<bool()>& done) {
+  std::counting_semaphore<> news(0);
+  membership->SetWake([&news] { news.release(); });
+  while (!done()) {
+    if (membership->Poll() == 0) (void)news.try_acquire_for(std::chrono::milliseconds(100));
+  }
+  membership->SetWake(nullptr);
+}
+
 absl::Status Refresh(Membership* membership) {
   absl::Status status;
   bool done = false;
   membership->Refresh([&](const absl::Status& result) { status = result, done = true; });
-  while (!done) {
-    if (membership->Poll() == 0) SleepNs(20'000);
-  }
+  PollUntil(membership, [&done] { return done; });
   return status;
 }
 
@@ -68,7 +77,7 @@ absl::StatusOr<uint64_t> ChangeAll(Membership* membership, size_t at_once,
         status.Update(result);
       });
     }
-    if (membership->Poll() == 0) SleepNs(20'000);
+    PollUntil(membership, [&, before = in_flight] { return in_flight == 0 || (more && in_flight < before); });
   }
   if (!status.ok()) return status;
   return made;

@@ -11,14 +11,14 @@ from tools.cluster_directory import ClusterError
 ZOOKEEPER = "/usr/share/zookeeper/bin/zkServer.sh"
 
 
-def start_zookeeper(directory, port, members=None, my_id=1, host="127.0.0.1", prefix=()):
+def start_zookeeper(directory, port, members=None, my_id=1, host="127.0.0.1", prefix=(), settings=()):
     """Starts a ZooKeeper server of Debian's.
 
     members: those of an ensemble, by id, as (peer port, election port). prefix: precedes its command, to run it
-    elsewhere.
+    elsewhere. settings: more lines for its zoo.cfg.
     """
     lines = [f"tickTime=500", "initLimit=10", "syncLimit=5", f"dataDir={directory}", f"clientPort={port}",
-             f"clientPortAddress={host}", "admin.enableServer=false", "4lw.commands.whitelist=ruok"]
+             f"clientPortAddress={host}", "admin.enableServer=false", "4lw.commands.whitelist=ruok", *settings]
     for member, (peer, election) in (members or {}).items():
         lines.append(f"server.{member}=127.0.0.1:{peer}:{election}")
     return run_zookeeper(directory, lines, my_id, prefix)
