@@ -259,6 +259,7 @@ void EmbeddedMembership::Run() {
     std::deque<Job> jobs = std::exchange(jobs_, {});
     lock.unlock();
     std::vector<const TableChange*> changes;
+    changes.reserve(jobs.size());
     for (const Job& job : jobs) changes.push_back(&job.change);
     std::vector<absl::Status> results;
     const absl::StatusOr<RegionTable> table = ChangeTable(changes, &results);

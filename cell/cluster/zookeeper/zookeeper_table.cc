@@ -122,6 +122,7 @@ absl::StatusOr<std::vector<std::string>> ZooKeeperTable::Paths() {
   Stat stat{};
   ASSIGN_OR_RETURN(const std::vector<std::string> shards, connection_->WatchChildren(path_, &stat));
   std::vector<std::string> paths;
+  paths.reserve(shards.size() + 1);
   for (const std::string& shard : shards) paths.push_back(path_ + "/" + shard);
   paths.push_back(path_);
   return paths;
