@@ -96,7 +96,7 @@ TEST(RegionMap, TheFirstShardIsStoredAnewWhenAnotherOneBecomesIt) {
 }
 
 TEST(RegionMap, IsNotMadeOfShardsThatAreNotInOrder) {
-  const auto shard = [](uint32_t first, std::vector<uint32_t> regions) {
+  const auto shard = [](uint32_t first, const std::vector<uint32_t>& regions) {
     RegionMap::Entries entries;
     for (const uint32_t region : regions) entries.emplace_back(region, EntryOf(1));
     return RegionMap::Shard{.first = first, .entries = std::make_shared<const RegionMap::Entries>(entries)};
