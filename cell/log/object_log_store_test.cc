@@ -439,7 +439,7 @@ TEST_F(DamagedObjects, AnEntryIsNamedAndGoesWithItsRegion) {
                                  {"+" + segment_, "65537 00000001"},
                                  {"0000000000000001.00000001.lag", "3 00000001"}};
   for (const auto& [key, value] : damages) {
-    SCOPED_TRACE(key + ": " + value);
+    SCOPED_TRACE(testing::Message() << key << ": " << value);
     SimObjects objects(1);
     Server server(&objects, 1);
     ASSERT_TRUE(server.store.Open(kRegion, 1, 1, std::string(25'000, 'x')).ok());
