@@ -262,6 +262,26 @@ class ZooKeeper(unittest.TestCase):
         znodes.authenticate(os.environ["CELL_ZOOKEEPER_DIGEST"])
         return znodes
 
+    def test_versions_of_a_table_mean_nothing_in_one_that_was_made_again(self):
+        zookeeper = self.ensemble(1)
+        self.up(zookeeper, servers=1, durability="sync")
+        self.assertEqual(self.ctl("put", "key", "value").returncode, 0)
+        znodes = self.znodes(zookeeper)
+        root = znodes.get("/cell/table")
+        [[first, version]] = json.loads(root)["shards"]
+        path = f"/cell/table/{stored_table.shard_name(first)}"
+        [region] = stored_table.regions(root, lambda _: znodes.get(path))
+        znodes.delete(path)
+        znodes.delete("/cell/table")
+        znodes.create("/cell/table", root)
+        znodes.create(path, stored_table.shard(first, version, [{**region, "server": "another", "epoch": region["epoch"] + 1}]))
+        znodes.set("/cell/table", root)  # Now it is complete.
+        log = self.directory / "cell" / "server-0.log"
+        deadline = time.monotonic() + 30
+        while "is no longer served here" not in log.read_text() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        self.assertIn("is no longer served here", log.read_text())
+
     def test_a_cluster_of_the_release_before_is_converted(self):
         zookeeper = self.ensemble(1)
         self.up(zookeeper, servers=2, durability="sync")

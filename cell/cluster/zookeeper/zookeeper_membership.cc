@@ -256,8 +256,9 @@ class ZooKeeperMembership::Client {
 
   absl::Status ReadTable() {
     RETURN_IF_ERROR(table_.Read());
-    if (read_.table.version != table_.table().version) ReadChanged();
+    if (std::exchange(read_zxid_, table_.zxid()) == table_.zxid()) return absl::OkStatus();
     read_.table = table_.table();
+    ReadChanged();
     return absl::OkStatus();
   }
 
@@ -524,9 +525,10 @@ class ZooKeeperMembership::Client {
                      ZooKeeperTable::OpsToReplace(root_ + "/table", std::move(table), table_stat.version));
     ops.push_back({ZooKeeperConnection::Op::Kind::kSet, root_, ConfigJson(*config), config_stat.version});
     const int rc = connection_.Multi(ops, nullptr);
-    // If another server was faster, or the answer was lost, the caller finds out.
     if (rc == ZOK) spdlog::info("converted the region table of the cluster {} to format {}", root_, kFormat);
-    return absl::OkStatus();
+    // If another server was faster, or the answer was lost, the caller finds out.
+    const bool unsure = rc == ZBADVERSION || rc == ZNODEEXISTS || ZooKeeperConnection::Lost(rc);
+    return rc == ZOK || unsure ? absl::OkStatus() : ZooKeeperConnection::ToStatus(rc, root_ + "/table");
   }
 
   // Checks the identity: the cluster may have been deleted while there was no session, and another may have its name.
@@ -550,6 +552,7 @@ class ZooKeeperMembership::Client {
   bool watching_ = false;                        // Watches report changes of what was read.
   uint64_t read_in_ = 1;                         // Session in which it was read.
   int workers_version_ = -1;                     // Version of its servers.
+  int64_t read_zxid_ = 0;                        // That of its table (ZooKeeperTable::zxid).
   Repeats repeats_;
   bool announced_ = false;
   SessionLease lease_{options_.clock};

@@ -39,10 +39,11 @@ absl::Status CheckSize(const std::vector<ZooKeeperConnection::Op>& ops) {
 
 }  // namespace
 
-absl::StatusOr<std::vector<RegionMap::Shard>> ZooKeeperTable::ReadShards(const std::vector<ShardRef>& refs) {
+absl::StatusOr<std::vector<RegionMap::Shard>> ZooKeeperTable::ReadShards(const std::vector<ShardRef>& refs,
+                                                                         const std::vector<RegionMap::Shard>& have) {
   std::vector<RegionMap::Shard> shards;
-  auto known = table_.regions.shards().begin();
-  const auto end = table_.regions.shards().end();
+  auto known = have.begin();
+  const auto end = have.end();
   for (const ShardRef& ref : refs) {
     while (known != end && known->first < ref.first) ++known;
     if (known != end && known->first == ref.first && known->version == ref.version) {
@@ -77,7 +78,11 @@ absl::Status ZooKeeperTable::Read() {
     if (stat.mzxid == root_zxid_) return absl::OkStatus();
     absl::StatusOr<TableRoot> root = ParseTableRoot(text);
     if (!root.ok()) return invalid(root.status());
-    absl::StatusOr<std::vector<RegionMap::Shard>> shards = ReadShards(root->shards);
+    // The cluster may have been deleted and made again: versions of the former table mean nothing in this one.
+    const bool other = stat.czxid != root_made_zxid_;
+    const std::vector<RegionMap::Shard> none;
+    absl::StatusOr<std::vector<RegionMap::Shard>> shards =
+        ReadShards(root->shards, other ? none : table_.regions.shards());
     if (!shards.ok() && absl::IsAborted(shards.status()) && stat.mzxid != failed_zxid) {
       failed_zxid = stat.mzxid;  // A change may have come between. If the root is the same, none has.
       continue;
@@ -86,6 +91,7 @@ absl::Status ZooKeeperTable::Read() {
     absl::StatusOr<RegionTable> table = JoinTable(*std::move(root), *std::move(shards));
     if (!table.ok()) return invalid(table.status());
     table_ = *std::move(table);
+    root_made_zxid_ = stat.czxid;
     root_zxid_ = stat.mzxid;
     root_version_ = stat.version;
     return absl::OkStatus();

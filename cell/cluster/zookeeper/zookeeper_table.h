@@ -31,6 +31,8 @@ class ZooKeeperTable {
 
   // The table as last read or written.
   const RegionTable& table() const { return table_; }
+  // ZooKeeper's count of all its changes when table() was written. Another table has another one.
+  int64_t zxid() const { return root_zxid_; }
 
   // Reads what has changed. A watch reports the next change. Returns Unavailable, naming the znode, if it cannot be
   // read or is no valid table; the table is unchanged then.
@@ -53,14 +55,17 @@ class ZooKeeperTable {
                                                                            int root_version);
 
  private:
-  // Reads the shards of a root that this does not know. Returns Aborted if one has another version.
-  absl::StatusOr<std::vector<RegionMap::Shard>> ReadShards(const std::vector<ShardRef>& refs);
+  // Returns the shards of a root. Reads those that are not among `have`. Returns Aborted if one has another version.
+  absl::StatusOr<std::vector<RegionMap::Shard>> ReadShards(const std::vector<ShardRef>& refs,
+                                                           const std::vector<RegionMap::Shard>& have);
 
   ZooKeeperConnection* const connection_;
   const std::string path_;
   const std::function<void()> between_;
   RegionTable table_;
-  int64_t root_zxid_ = 0;  // ZooKeeper's count of all its changes when the root was last written; 0: not read yet.
+  // ZooKeeper's count of all its changes when the root's znode was made, and when it was last written. 0: not read yet.
+  int64_t root_made_zxid_ = 0;
+  int64_t root_zxid_ = 0;
   int root_version_ = -1;  // Version of the root's znode.
 };
 
