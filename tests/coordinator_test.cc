@@ -152,5 +152,15 @@ TEST(CoordinatorTest, ATableIsMadeOnce) {
   }
 }
 
+// A change that is too large to be made is refused. It would be repeated forever if it counted as one whose outcome is
+// unknown.
+TEST(CoordinatorTest, AChangeForTooManyRegionsIsNotRepeated) {
+  SimCluster cluster({512, 16 << 10, 64 << 10}, SimOptions{});
+  cluster.shared()->regions_at_once = 0;
+  EXPECT_TRUE(absl::IsOutOfRange(cluster.CreateTable("t", 1024, 1)));
+  cluster.shared()->regions_at_once = SIZE_MAX;
+  EXPECT_TRUE(cluster.CreateTable("t", 1024, 1).ok());
+}
+
 }  // namespace
 }  // namespace cell
