@@ -112,7 +112,7 @@ struct RegionTable {
   // Splits the part of `region`: hash positions from `first` on belong to `to` now, which joins. Returns NotFound if
   // `region` is not part of a table (any more), and Aborted if another part begins there.
   absl::Status SplitPart(uint32_t region, uint32_t first, uint32_t to);
-  // Returns the Pilaf table that `region` is part of, or tables.end() if there is none.
+  // Returns the Pilaf table to which `region` belongs, or tables.end() if it belongs to none.
   std::map<std::string, HashParts, std::less<>>::const_iterator TableOf(uint32_t region) const;
 
   // Sets the rule of a Pilaf table, or of the keys of the tree with a prefix if `of` is empty. Nullopt removes it.

@@ -48,7 +48,7 @@ absl::StatusOr<RegionMap::Shard> ParseTableShard(std::string_view bytes, const S
 // Makes a table of a root and its shards, in order. Returns InvalidArgument if they do not make a valid table.
 absl::StatusOr<RegionTable> JoinTable(TableRoot root, std::vector<RegionMap::Shard> shards);
 
-// What is to be written, all or nothing, for a changed table.
+// Lists the writes that change a stored table. Either all of them are made or none.
 struct TableWrite {
   struct Shard {
     uint32_t first = 0;

@@ -224,7 +224,7 @@ TEST(TableShards, AShardOfAnotherVersionIsNotTaken) {
   EXPECT_EQ(torn.Read().status().code(), absl::StatusCode::kAborted);
 }
 
-// Whoever can write to ZooKeeper may have written anything.
+// A stranger who can write to ZooKeeper may have written any bytes.
 TEST(TableShards, NonsenseIsRefused) {
   RegionTable table;
   Store store;

@@ -1,8 +1,8 @@
 // The entries of the head of a region's log in a store of objects (object_log_store.h has their format). Pure.
 //
-// Whoever may write to the pool may have changed an entry. An entry that nobody can have written is DataLoss, which
-// names the object and the entry. No loop runs, and nothing is allocated, by a number of an entry above
-// kPartObjectsMax.
+// Anyone with access to the pool may have changed an entry. For an entry that no server writes, functions return
+// DataLoss, with the names of the object and the entry. Numbers in entries are at most kPartObjectsMax, so that no loop
+// and no allocation depends on a larger one.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,8 @@ std::optional<std::string> UnfinishedPart(const std::string& key);
 
 // Returns what the value of a part's entry says, with or without +. Returns DataLoss if it is damaged.
 absl::StatusOr<PartObjects> ParseEntry(uint32_t region, const std::string& key, const std::string& value);
-// Returns DataLoss that names the first entry that is damaged, or whose key is none that this release knows.
+// Checks all entries of a head. Returns DataLoss with the name of the first one that is damaged, or that has a key
+// which this release does not know.
 absl::Status CheckEntries(uint32_t region, const ObjectEntries& entries);
 
 // Returns the epoch at which the part was written to which an entry of the head, an object of the part, or a note of

@@ -530,7 +530,7 @@ absl::Status ObjectLogStore::RemoveUpTo(uint32_t region, std::optional<uint32_t>
 
 absl::Status ObjectLogStore::RemoveDamaged(uint32_t region, std::optional<uint32_t> epoch_max, const Head& head,
                                            uint32_t last_epoch) {
-  // What tells no epoch goes with the head, and belongs to a later region if that stays.
+  // A name without an epoch is removed together with the head. If the head stays, the name may be a later region's.
   const auto is_old = [&](std::string_view text) { return EpochOf(text).value_or(head.epoch) <= last_epoch; };
   ASSIGN_OR_RETURN(const std::vector<std::string> names, objects_->List());
   const std::string prefix = HeadOf(region) + "/";

@@ -519,7 +519,7 @@ TEST_F(DamagedObjects, AHeadWithTooManyEntriesGoesWithAllOthers) {
   EXPECT_TRUE(objects_.names().empty());
 }
 
-// What readers would take for damage is not written.
+// Readers take a part with more objects for damaged, so a writer refuses to make one.
 TEST(ObjectLogStore, APartHasNoMoreObjectsThanReadersBelieve) {
   SimObjects objects(1);
   const std::unique_ptr<SimObjectStore> host = objects.NewHost();

@@ -16,7 +16,6 @@
 
 #include "absl/types/span.h"
 #include "cell/base/bytes.h"
-#include "cell/base/json.h"
 #include "cell/base/random.h"
 #include "cell/base/repeats.h"
 #include "cell/base/status_macros.h"
@@ -26,55 +25,20 @@
 #include "cell/cluster/zookeeper/session_lease.h"
 #include "cell/cluster/zookeeper/told_states.h"
 #include "cell/cluster/zookeeper/uuid.h"
+#include "cell/cluster/zookeeper/zookeeper_config.h"
 #include "cell/cluster/zookeeper/zookeeper_connection.h"
 #include "cell/cluster/zookeeper/zookeeper_table.h"
-#include "nlohmann/json.hpp"
 #include "spdlog/spdlog.h"
 
 namespace cell {
 namespace {
 
-constexpr uint32_t kFormat = 3;
-constexpr uint32_t kFormatOfOneZnode = 2;  // The region table was one JSON text (Convert).
 constexpr int kChangesMax = 100;
 constexpr size_t kJobsMax = 256;  // Changes that are written at once.
 // How many workers' znodes a member reads. Each takes a request, whenever a worker comes or goes.
 constexpr size_t kWorkersReadMax = 1024;
 
 using Config = ZooKeeperMembership::Config;
-
-std::string ConfigJson(const Config& config) {
-  nlohmann::json json({{"format", kFormat},
-                       {"node_bytes", config.shape.node_bytes},
-                       {"meganode_bytes", config.shape.meganode_bytes},
-                       {"extents_bytes", config.shape.extents_bytes},
-                       {"durability", ToString(config.durability)}});
-  if (!config.uuid.empty()) json["uuid"] = config.uuid;
-  return JsonText(json);
-}
-
-absl::StatusOr<Config> ParseConfig(const std::string& text, uint32_t expected_format = kFormat) {
-  const auto bad = [](const absl::Status& status) {
-    return absl::InvalidArgumentError(fmt::format("the cluster's znode: {}", std::string(status.message())));
-  };
-  const absl::StatusOr<nlohmann::json> parsed = ParseJson(text);
-  if (!parsed.ok()) return bad(parsed.status());
-  const JsonView json(*parsed);
-  const absl::StatusOr<uint32_t> format = json.Get<uint32_t>("format");
-  if (!format.ok()) return bad(format.status());
-  if (*format != expected_format) {
-    return absl::FailedPreconditionError(
-        fmt::format("the cluster has format {}, but this program reads format {}{}", *format, kFormat,
-                    *format == kFormatOfOneZnode ? ": stop all its servers, and start them with this release" : ""));
-  }
-  const absl::StatusOr<RegionShape> shape = ParseShape(json);
-  if (!shape.ok()) return bad(shape.status());
-  const absl::StatusOr<Durability> durability = ParseDurability(json);
-  if (!durability.ok()) return bad(durability.status());
-  absl::StatusOr<std::string> uuid = json.Get<std::string>("uuid", "");
-  if (!uuid.ok()) return bad(uuid.status());
-  return Config{*std::move(uuid), *shape, *durability};
-}
 
 }  // namespace
 
@@ -114,13 +78,13 @@ class ZooKeeperMembership::Client {
     announcement_ = ToText({worker, control});
     RETURN_IF_ERROR(connection_.Connect());
     wanted.uuid = NewUuid();
-    const std::string config = ConfigJson(wanted);
+    const std::string config = ToJson(wanted);
     for (const auto& [path, data] : {std::pair(root_, config), std::pair(root_ + "/workers", std::string())}) {
       const int rc =
           connection_.Retry([&, &path = path, &data = data] { return connection_.Create(path, data, /*flags=*/0); });
       if (rc != ZOK && rc != ZNODEEXISTS) return ZooKeeperConnection::ToStatus(rc, path);
     }
-    RETURN_IF_ERROR(Convert());
+    RETURN_IF_ERROR(ConvertCluster(&connection_, root_));
     RETURN_IF_ERROR(table_.Create());
     ASSIGN_OR_RETURN(const std::string there, connection_.Get(root_, nullptr, false));
     ASSIGN_OR_RETURN(const Config theirs, ParseConfig(there));
@@ -503,32 +467,6 @@ class ZooKeeperMembership::Client {
   // whoever may change znodes can cause any number.
   void Warn(const std::string& kind, const std::string& what) {
     if (const auto more = repeats_.Due(kind, options_.clock->NowNs())) spdlog::warn("{}{}", what, *more);
-  }
-
-  // Converts a cluster of the release before this one, which had the region table in one znode. Nobody may use it
-  // meanwhile: a server of that release could not read the table any more.
-  absl::Status Convert() {
-    Stat config_stat{}, table_stat{}, workers_stat{};
-    ASSIGN_OR_RETURN(const std::string text, connection_.Get(root_, &config_stat, false));
-    const absl::StatusOr<Config> config = ParseConfig(text, kFormatOfOneZnode);
-    if (!config.ok()) return absl::OkStatus();  // It has another format, or is malformed: the caller says so.
-    ASSIGN_OR_RETURN(const std::vector<std::string> workers,
-                     connection_.WatchChildren(root_ + "/workers", &workers_stat));
-    if (!workers.empty()) {
-      return absl::FailedPreconditionError(
-          fmt::format("the cluster {} is of an earlier release, and has running servers: stop them first", root_));
-    }
-    ASSIGN_OR_RETURN(const std::string json, connection_.Get(root_ + "/table", &table_stat, false));
-    ASSIGN_OR_RETURN(RegionTable table, RegionTable::Parse(json));
-    ++table.version;
-    ASSIGN_OR_RETURN(std::vector<ZooKeeperConnection::Op> ops,
-                     ZooKeeperTable::OpsToReplace(root_ + "/table", std::move(table), table_stat.version));
-    ops.push_back({ZooKeeperConnection::Op::Kind::kSet, root_, ConfigJson(*config), config_stat.version});
-    const int rc = connection_.Multi(ops, nullptr);
-    if (rc == ZOK) spdlog::info("converted the region table of the cluster {} to format {}", root_, kFormat);
-    // If another server was faster, or the answer was lost, the caller finds out.
-    const bool unsure = rc == ZBADVERSION || rc == ZNODEEXISTS || ZooKeeperConnection::Lost(rc);
-    return rc == ZOK || unsure ? absl::OkStatus() : ZooKeeperConnection::ToStatus(rc, root_ + "/table");
   }
 
   // Checks the identity: the cluster may have been deleted while there was no session, and another may have its name.

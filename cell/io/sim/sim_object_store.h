@@ -32,7 +32,7 @@ class SimObjects {
   // Makes some of the updates that are under way. Of those whose answers nobody waits for any more, some are never
   // made.
   void MakeSomeLate();
-  // Does that until there is none any more whose answer nobody waits for.
+  // Calls MakeSomeLate until all updates that are under way have a caller that waits for the answer.
   void MakeAllLate();
   // Fills the pool: updates that add anything fail with ResourceExhausted.
   void set_full(bool full) { full_ = full; }

@@ -139,7 +139,7 @@ class Recoverer {
   bool retaking_ = false;
   int64_t probe_at_ns_ = 0;
   std::map<WorkerId, int64_t> gone_since_ns_;
-  size_t claims_at_once_ = kClaimsMax;       // Halved when the membership cannot change so many regions at once.
+  size_t claims_at_once_ = kClaimsMax;       // Is halved if the membership cannot change that many regions at once.
   std::map<uint32_t, uint64_t> recovering_;  // Epochs, by region.
   struct Failed {
     uint64_t epoch;
