@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "cell/base/check.h"
+#include "nlohmann/json.hpp"
 #include "tests/clusters.h"
 
 namespace cell {
@@ -244,6 +245,59 @@ TEST(TakeoverLeases, NorByAScanThatLosesItsServer) {
     lost += answer.find("table is too old") == std::string::npos;
   }
   EXPECT_GT(lost, 3);
+}
+
+// Returns how many questions of clients for the region table a server has answered.
+int Questions(SimCluster* cluster, size_t server) {
+  return nlohmann::json::parse(
+      cluster->worker(server)->service()->reports().StatusJson(0, 1))["served"]["table_version"];
+}
+
+// A server that is cut off from the coordinator goes on answering clients. It knows nothing of the takeover, and says
+// how old its knowledge is.
+TEST(TakeoverLeases, NorByTheWordOfAServerThatKnowsAnOldTable) {
+  int misled = 0;
+  for (uint64_t seed = 1; seed <= 12; ++seed) {
+    TestClusterOptions options;
+    options.servers = 3;
+    options.logs.durability = Durability::kSync;
+    options.table_lease_ns = 2'000'000;
+    options.lease_wait_ns = 2'200'000;
+    SimCluster cluster({512, 32 << 10, 64 << 10}, {}, options);
+    ClientOptions client;
+    client.report = false;
+    client.reconnect_us = 20;
+    client.timeout_us = 50'000;
+    client.path = Path::kClient;
+    client.seed = seed;
+    const SimCluster::DrivenClient reader = cluster.NewDrivenClient(client);
+    ASSERT_TRUE(reader.client->Put("key", "old").ok());
+    const uint32_t region = cluster.table().root;
+    const WorkerId before = cluster.table().Find(region)->owner;
+    const auto owner = static_cast<size_t>(std::stoi(before.server.substr(7)));
+    const size_t behind = (owner + 1) % 3;
+    // The client has its leases from servers.
+    for (int i = 0; i < 100; ++i) {
+      ASSERT_EQ(reader.client->Get("key")->value_or("absent"), "old");
+      reader.client->Poll(reader.client->NowNs() + 100'000);
+    }
+    ASSERT_GE(reader.client->metrics().table_questions, 5u);
+    cluster.Stop(owner);
+    cluster.CutCoordinator(behind, true);
+    reader.membership->set_unreachable(true);
+    while (cluster.table().Find(region)->owner == before || cluster.table().Find(region)->recovering) {
+      cluster.network()->Step();
+    }
+    ASSERT_TRUE(cluster.NewClient(client)->Put("key", "new").ok());
+    const int questions = Questions(&cluster, behind);
+    // It reads the memory of the former owner meanwhile.
+    const auto read = reader.client->Get("key", {.timeout_us = 2'000});
+    misled += Questions(&cluster, behind) > questions;
+    EXPECT_NE(read.value_or(std::nullopt).value_or("error"), "old") << seed;
+    reader.membership->set_unreachable(false);
+    EXPECT_EQ(reader.client->Get("key")->value_or("absent"), "new") << seed;
+  }
+  EXPECT_GE(misled, 2);
 }
 
 TEST(TakeoverLeases, AFormerOwnerServesNothing) {

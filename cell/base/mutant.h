@@ -79,6 +79,8 @@ enum class Mutant {
   kSegmentsFencedFirst,  // A fence raises the epochs of a log's segments before the head's.
   kUnguardedAppend,      // An append to a log in objects does not depend on the object's epoch.
   kAppendRepeated,       // An append whose answer was lost is sent again, as if it had not been made.
+  kTableAgeIgnored,      // A lease that a server confirms counts from the question, however old the server's table is.
+  kTableAgeFromAnswer,   // A server takes the region table for as new as the answer that brought it, not the request.
 };
 
 struct MutantName {
@@ -150,6 +152,8 @@ inline constexpr std::array kMutantNames = {
     MutantName{Mutant::kSegmentsFencedFirst, "segments-fenced-first", false},
     MutantName{Mutant::kUnguardedAppend, "unguarded-append", false},
     MutantName{Mutant::kAppendRepeated, "append-repeated", false},
+    MutantName{Mutant::kTableAgeIgnored, "table-age-ignored", false},
+    MutantName{Mutant::kTableAgeFromAnswer, "table-age-from-answer", false},
 };
 
 #ifdef CELL_MUTANTS

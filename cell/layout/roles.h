@@ -24,6 +24,7 @@ constexpr std::optional<Role> LeastRole(MessageKind kind) {
     case MessageKind::kCount:
     case MessageKind::kDeleteRange:
     case MessageKind::kTime:
+    case MessageKind::kTableVersion:
       return Role::kClient;
     case MessageKind::kCheck:  // Reads a whole region.
       return Role::kOperator;

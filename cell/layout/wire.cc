@@ -462,6 +462,14 @@ absl::StatusOr<TimeReply> ParseTimeReply(ConstBytes message) {
   return reply;
 }
 
+absl::StatusOr<TableVersionReply> ParseTableVersionReply(ConstBytes message) {
+  RETURN_IF_ERROR(CheckReply(message, MessageKind::kTableVersion));
+  Cursor cursor(message);
+  const auto reply = cursor.Take<TableVersionReply>();
+  if (!cursor.ended()) return BadReply(MessageKind::kTableVersion, message.size());
+  return reply;
+}
+
 absl::StatusOr<WeighReply> ParseWeighReply(ConstBytes message) {
   RETURN_IF_ERROR(CheckReply(message, MessageKind::kWeigh));
   Cursor cursor(message);

@@ -27,7 +27,7 @@
 
 namespace cell {
 
-inline constexpr uint16_t kWireVersion = 8;  // 8: requests to tables name HashRootOf.
+inline constexpr uint16_t kWireVersion = 9;  // 9: kTableVersion.
 
 // Limits the values in replies to gets and scans. Larger values are fetched by separate messages.
 inline constexpr size_t kInlineValueBytesMax = 4096;
@@ -47,7 +47,8 @@ enum class MessageKind : uint16_t {
   kReport = 10,  // Reports a client's own counters as JSON, for `cellctl top`.
   kCount = 11,   // Counts the pairs of a slice of a range.
   kDeleteRange = 12,
-  kTime = 13,  // Returns the worker's cluster time (expiry.h).
+  kTime = 13,          // Returns the worker's cluster time (expiry.h).
+  kTableVersion = 14,  // Returns which version of the region table the worker knows, and how old that may be.
 
   // Sent between servers.
   kAddRoute = 16,     // Tells the tier above about a meganode's root.
@@ -435,6 +436,16 @@ struct TimeReply {
 };
 static_assert(sizeof(TimeReply) == 24 && std::has_unique_object_representations_v<TimeReply>);
 absl::StatusOr<TimeReply> ParseTimeReply(ConstBytes message);
+
+// The request is a header alone.
+struct TableVersionReply {
+  ReplyHeader header;
+  uint64_t cluster;  // CRC64 of the cluster's uuid.
+  uint64_t version;  // Version of the region table as the worker knows it.
+  uint64_t age_ns;  // That was the newest version at a time no longer ago than this. UINT64_MAX: the worker cannot say.
+};
+static_assert(sizeof(TableVersionReply) == 40 && std::has_unique_object_representations_v<TableVersionReply>);
+absl::StatusOr<TableVersionReply> ParseTableVersionReply(ConstBytes message);
 
 // Reports the bytes that the nodes and extents of all of a worker's regions use.
 struct WeighReply {

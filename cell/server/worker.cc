@@ -60,13 +60,13 @@ Worker::Worker(std::unique_ptr<Fabric> fabric, std::unique_ptr<Membership> membe
       routes_(context_, &allocator_, &served_),
       splitter_(context_, &allocator_, &routes_, &held_, options.split),
       migrator_(context_, options.migrator),
-      service_(context_, &served_, &held_, {&migrator_, &splitter_}, options.service),
+      refresher_(context_, options.refresh_every_ns),
+      service_(context_, &served_, &held_, {&migrator_, &splitter_, &refresher_}, options.service),
       tables_(context_, &allocator_, &splitter_, &migrator_),
       rebalancer_(context_, &migrator_, options.balance),
       joiner_(context_, &migrator_, &routes_, &held_, options.join),
       recoverer_(context_, service_.writes(), &routes_, options.recoverer),
-      collector_(context_, options.collector),
-      refresher_(context_, options.refresh_every_ns) {
+      collector_(context_, options.collector) {
   fabric_->SetSelf(IdentityOf(Role::kServer, options.self.server));
   const auto make_room = [this] { return joiner_.MakeRoom() || rebalancer_.MakeRoom(); };
   splitter_.set_on_no_room(make_room);

@@ -18,7 +18,6 @@
 #include "cell/server/change/route_publisher.h"
 #include "cell/server/change/splitter.h"
 #include "cell/server/change/table_keeper.h"
-#include "cell/server/change/table_refresher.h"
 #include "cell/server/context/worker_context.h"
 #include "cell/server/region/checkpointer.h"
 #include "cell/server/region/log_collector.h"
@@ -27,6 +26,7 @@
 #include "cell/server/report/lease_watch.h"
 #include "cell/server/report/status_report.h"
 #include "cell/server/request/request_service.h"
+#include "cell/server/request/table_refresher.h"
 #include "cell/server/sched/scheduler.h"
 
 namespace cell {
@@ -148,13 +148,13 @@ class Worker {
   RoutePublisher routes_;
   Splitter splitter_;
   Migrator migrator_;
+  TableRefresher refresher_;
   RequestService service_;
   TableKeeper tables_;
   Rebalancer rebalancer_;
   Joiner joiner_;
   Recoverer recoverer_;
   LogCollector collector_;
-  TableRefresher refresher_;
 
   bool changed_ = false;       // The last Poll had done something when it came to the held writes.
   uint64_t batches_seen_ = 0;  // Batches of calls that were served until then.

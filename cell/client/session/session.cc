@@ -22,7 +22,7 @@ Session::Session(const ClientOptions& options, std::unique_ptr<Fabric> fabric, s
     : options_(options),
       loop_(std::move(fabric)),
       connections_(&loop_, &metrics_, options_),
-      view_(&loop_, &connections_, &metrics_, std::move(membership)),
+      view_(&loop_, &connections_, &metrics_, std::move(membership), options_.seed),
       tree_(&loop_, &connections_, &metrics_, view_.node_bytes(), options_),
       reported_ns_(loop_.now_ns()) {}
 

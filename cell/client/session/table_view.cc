@@ -11,19 +11,24 @@ namespace {
 
 constexpr int64_t kRefreshingPauseNs = 20'000;
 constexpr int64_t kRefreshPauseNs = 10'000'000;
+// How often the lease is renewed while the client reads, and how often at most a server is asked for that. What a
+// server knows may be a quarter of a lease old (TableRefresher).
+constexpr int64_t kRenewalsALease = 3;
+constexpr int64_t kQuestionsALease = 6;
 // Owners of regions that are gone, and where these were, are forgotten once there are this many more of them than twice
 // the regions. A shared memory fabric has a descriptor and a mapping for each.
 constexpr size_t kOwnersSlack = 64;
 
 }  // namespace
 
-TableView::TableView(ClientLoop* loop, Connections* connections, const ClientMetrics* metrics,
-                     std::unique_ptr<Membership> membership)
+TableView::TableView(ClientLoop* loop, Connections* connections, ClientMetrics* metrics,
+                     std::unique_ptr<Membership> membership, uint64_t seed)
     : loop_(loop),
       connections_(connections),
       metrics_(metrics),
       membership_(std::move(membership)),
       membership_wakes_(membership_->SetWake([fabric = loop->fabric()] { fabric->Wake(); })),
+      asker_(loop, connections, metrics, seed),
       revision_(cluster().revision),
       seen_ns_(loop->NowNs()) {}
 
@@ -97,12 +102,13 @@ Task<bool> TableView::Refresh(int64_t deadline_ns) {
 void TableView::BeginRefresh() {
   if (refreshing_) return;
   refreshing_ = true;
+  ++metrics_->table_readings;
   refreshed_ns_ = loop_->NowNs();
   reads_at_refresh_ = reads();
   membership_->Refresh([this](const absl::Status& status) {
     refreshing_ = false;
     ++refreshes_;
-    if (status.ok()) table_ns_ = seen_ns_ = refreshed_ns_;
+    if (status.ok()) table_ns_ = seen_ns_ = std::max(table_ns_, refreshed_ns_);
   });
 }
 
@@ -118,11 +124,30 @@ size_t TableView::Poll() {
 
 void TableView::RefreshIfDue() {
   const int64_t now_ns = loop_->now_ns();
-  const bool renew = (reads() != reads_at_refresh_ && now_ns - table_ns_ > cluster().table_lease_ns / 3) ||
-                     now_ns - seen_ns_ > kOldAfterNs / 10;
-  if ((!refresh_soon_ && !renew) || refreshing_ || now_ns - refreshed_ns_ < kRefreshPauseNs) return;
-  refresh_soon_ = false;
-  BeginRefresh();
+  const int64_t lease_ns = cluster().table_lease_ns;
+  const bool read = refresh_soon_ || now_ns - seen_ns_ > kOldAfterNs / 10;
+  const bool renew = reads() != reads_at_refresh_ && now_ns - table_ns_ > lease_ns / kRenewalsALease;
+  if (refreshing_) return;
+  if (read && now_ns - refreshed_ns_ >= kRefreshPauseNs) {
+    refresh_soon_ = false;
+    BeginRefresh();
+  } else if (renew && !asking_ && now_ns - asked_ns_ > lease_ns / kQuestionsALease) {
+    asked_ns_ = now_ns;
+    loop_->Keep(std::make_unique<Question>(this));
+  }
+}
+
+Task<bool> TableView::AskServer() {
+  asking_ = true;
+  reads_at_refresh_ = reads();
+  const int64_t deadline_ns = loop_->NowNs() + cluster().table_lease_ns / kQuestionsALease;
+  const absl::StatusOr<TableAsker::Answer> answer = co_await asker_.Ask(&cluster(), deadline_ns);
+  asking_ = false;
+  if (loop_->closed()) co_return false;
+  const bool newest = answer.ok() && answer->version == cluster().table.version;
+  if (newest) table_ns_ = seen_ns_ = std::max(table_ns_, answer->as_of_ns);
+  if (!newest || loop_->NowNs() - table_ns_ > cluster().table_lease_ns / 2) RefreshSoon();
+  co_return newest;
 }
 
 Task<absl::StatusOr<WorkerConnection*>> TableView::Connect(uint32_t region, int64_t deadline_ns) {

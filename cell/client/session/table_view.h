@@ -13,6 +13,7 @@
 #include "cell/client/client.h"
 #include "cell/client/session/client_loop.h"
 #include "cell/client/session/connections.h"
+#include "cell/client/session/table_asker.h"
 #include "cell/cluster/membership.h"
 #include "cell/layout/pointer.h"
 
@@ -28,9 +29,10 @@ struct Holder {
 
 class TableView {
  public:
-  // All arguments must outlive this. `metrics` shows whether the client reads, in which case it keeps its lease.
-  TableView(ClientLoop* loop, Connections* connections, const ClientMetrics* metrics,
-            std::unique_ptr<Membership> membership);
+  // All arguments must outlive this. `metrics` shows whether the client reads, in which case it keeps its lease. `seed`
+  // decides which server the client asks.
+  TableView(ClientLoop* loop, Connections* connections, ClientMetrics* metrics, std::unique_ptr<Membership> membership,
+            uint64_t seed);
 
   const ClusterState& cluster() const { return membership_->state(); }
   // Returns the root of the tree, where searches begin, according to the region table.
@@ -83,7 +85,8 @@ class TableView {
 
   // Takes over what the membership has learned. Returns the number of callbacks that it ran.
   size_t Poll();
-  // Begins to read the table again if that is due: RefreshSoon was called, or the client reads and its lease ends soon.
+  // Does what is due: reads the table again if RefreshSoon was called, and renews the lease if the client reads and the
+  // lease ends soon. A server renews it, if one can say that this table is still the newest.
   void RefreshIfDue();
   // Returns true if the membership still has to answer and its answer does not end a Wait of the loop.
   bool must_poll() const { return !membership_wakes_ && membership_->pending(); }
@@ -103,7 +106,19 @@ class TableView {
 
   static constexpr int64_t kOldAfterNs = 600'000'000'000;
 
+  // A question to a server.
+  class Question : public DetachedTask {
+   public:
+    explicit Question(TableView* view) : task_(view->AskServer()) { task_.Start(); }
+    bool ended() const override { return task_.done(); }
+
+   private:
+    Task<bool> task_;
+  };
+
   void BeginRefresh();
+  // Renews the lease by a server's word that this table is the newest. Without that, reads the table again.
+  Task<bool> AskServer();
   // Returns null if no owner is known.
   const Owner* OwnerOf(uint32_t region) {
     const auto it = owners_.find(region);
@@ -116,18 +131,21 @@ class TableView {
 
   ClientLoop* const loop_;
   Connections* const connections_;
-  const ClientMetrics* const metrics_;
+  ClientMetrics* const metrics_;
   const std::unique_ptr<Membership> membership_;
   const bool membership_wakes_;
+  TableAsker asker_;
   absl::flat_hash_map<uint32_t, Owner> owners_;  // Keyed by region; holds those that operations asked for.
   uint64_t revision_ = 0;                        // Revision of the region table at the last Poll.
   bool refresh_soon_ = false;
   bool refreshing_ = false;
-  uint64_t refreshes_ = 0;         // Number of reads of the table that have ended. Also the event of that.
-  int64_t refreshed_ns_ = 0;       // When the last one began.
-  uint64_t reads_at_refresh_ = 0;  // This client's one-sided reads until then.
-  int64_t table_ns_ = 0;           // When the last one that succeeded began; the lease counts from here.
-  int64_t seen_ns_ = 0;            // The same, or when this was made.
+  bool asking_ = false;
+  int64_t asked_ns_ = INT64_MIN / 2;  // When a server was last asked.
+  uint64_t refreshes_ = 0;            // Number of reads of the table that have ended. Also the event of that.
+  int64_t refreshed_ns_ = 0;          // When the last one began.
+  uint64_t reads_at_refresh_ = 0;     // This client's one-sided reads until the last refresh or question.
+  int64_t table_ns_ = 0;              // As of when the table is known to be the newest; the lease counts from here.
+  int64_t seen_ns_ = 0;               // The same, or when this was made.
 };
 
 }  // namespace cell

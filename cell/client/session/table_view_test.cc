@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include "cell/base/crc64.h"
 #include "cell/client/session/session_test.h"
 #include "cell/cluster/memory_membership.h"
+#include "cell/layout/wire.h"
 
 namespace cell {
 namespace {
@@ -50,7 +52,7 @@ class TableViewTest : public ConnectionsFixture, public ::testing::Test {
   void Refresh() { ASSERT_TRUE(Wait(view_.Refresh(INT64_MAX))); }
 
   std::shared_ptr<MemoryCluster> cluster_ = std::make_shared<MemoryCluster>(State());
-  TableView view_{&loop_, &connections_, &metrics_, std::make_unique<WakingMembership>(cluster_)};
+  TableView view_{&loop_, &connections_, &metrics_, std::make_unique<WakingMembership>(cluster_), 1};
 };
 
 TEST_F(TableViewTest, AHolderIsKnownOnceItIsConnected) {
@@ -143,7 +145,7 @@ TEST_F(TableViewTest, ARefreshMayAskForTheNextOneWhichIsNotAnsweredInTheSamePoll
 
 // Otherwise virtual time would stand still while a search refreshes again and again.
 TEST_F(TableViewTest, ARefreshTakesTimeIfTheMembershipWakesNobody) {
-  TableView polled(&loop_, &connections_, &metrics_, std::make_unique<MemoryMembership>(cluster_));
+  TableView polled(&loop_, &connections_, &metrics_, std::make_unique<MemoryMembership>(cluster_), 1);
   Task<bool> task = polled.Refresh(INT64_MAX);
   task.Start();
   EXPECT_EQ(polled.Poll(), 1u);
@@ -155,7 +157,7 @@ TEST_F(TableViewTest, ARefreshTakesTimeIfTheMembershipWakesNobody) {
 }
 
 TEST_F(TableViewTest, ARefreshThatIsNotAnsweredEndsAtItsDeadline) {
-  TableView polled(&loop_, &connections_, &metrics_, std::make_unique<MemoryMembership>(cluster_));
+  TableView polled(&loop_, &connections_, &metrics_, std::make_unique<MemoryMembership>(cluster_), 1);
   for (TableView* const view : {&view_, &polled}) {
     const int64_t deadline_ns = loop_.NowNs() + 5'000;
     Task<bool> task = view->Refresh(deadline_ns);
@@ -180,7 +182,7 @@ TEST_F(TableViewTest, ARefreshThatIsNotAnsweredEndsWithTheLoop) {
 TEST_F(TableViewTest, ARefreshThatFailedExtendsNoLease) {
   auto owned = std::make_unique<WakingMembership>(cluster_);
   WakingMembership* const membership = owned.get();
-  TableView view(&loop_, &connections_, &metrics_, std::move(owned));
+  TableView view(&loop_, &connections_, &metrics_, std::move(owned), 1);
   const auto refresh = [&] {
     Task<bool> task = view.Refresh(INT64_MAX);
     task.Start();
@@ -197,24 +199,112 @@ TEST_F(TableViewTest, ARefreshThatFailedExtendsNoLease) {
   EXPECT_GT(view.LeaseUntilNs(), before_ns);
 }
 
-TEST_F(TableViewTest, AClientThatReadsKeepsItsLease) {
-  Refresh();
+// Answers questions of clients as a server that has known the table of this age.
+class AnsweringView : public TableViewTest {
+ protected:
+  AnsweringView() {
+    service_.answer = [this](const IncomingCall& call, MutableBytes to) {
+      ++questions_;
+      if (!ParseHeader(call.request).ok()) return size_t{0};
+      auto reply = ReplyOf<TableVersionReply>(MessageKind::kTableVersion);
+      reply.cluster = Crc64(cluster_->state.uuid);
+      reply.version = version_;
+      reply.age_ns = age_ns_;
+      Store(to.data(), reply);
+      return sizeof(reply);
+    };
+    // All questions go to the server that is there.
+    cluster_->state.servers.resize(1);
+    Refresh();
+    ++metrics_.node_reads;
+    PassTime(kLeaseNs / 2);
+  }
+  // Runs the view as a session does.
+  void Run(int64_t ns) {
+    const int64_t until_ns = loop_.NowNs() + ns;
+    while (loop_.NowNs() < until_ns) {
+      connections_.CloseBroken();
+      loop_.DestroyEnded();
+      view_.Poll();
+      loop_.Touch();
+      view_.RefreshIfDue();
+      if (loop_.Step() + loop_.fabric()->Poll() == 0) loop_.Wait(std::min(until_ns, loop_.NowNs() + kLeaseNs / 100));
+    }
+  }
+
+  int questions_ = 0;
+  uint64_t version_ = 0;
+  uint64_t age_ns_ = 0;
+};
+
+TEST_F(AnsweringView, AClientThatReadsKeepsItsLeaseByTheWordOfAServer) {
+  const uint64_t readings = metrics_.table_readings;
+  for (int i = 0; i < 100; ++i) {
+    ++metrics_.node_reads;
+    Run(kLeaseNs / 10);
+    ASSERT_GT(view_.LeaseUntilNs(), loop_.NowNs());
+  }
+  EXPECT_EQ(metrics_.table_readings, readings);
+  EXPECT_GE(questions_, 20);
+  EXPECT_LE(questions_, 61);
+  EXPECT_EQ(metrics_.table_questions, static_cast<uint64_t>(questions_));
+  EXPECT_EQ(metrics_.calls, 0u);
+}
+
+TEST_F(AnsweringView, AClientThatDoesNotReadAsksNobody) {
+  Run(kLeaseNs / 2);  // For the read before.
+  const int questions = questions_;
+  Run(10 * kLeaseNs);
+  EXPECT_EQ(questions_, questions);
+}
+
+TEST_F(AnsweringView, TheLeaseCountsFromWhenTheServerHasSeenTheTable) {
+  age_ns_ = kLeaseNs / 4;
+  const int64_t asked_ns = loop_.NowNs();
+  Run(kLeaseNs / 100);
+  ASSERT_EQ(questions_, 1);
+  const int64_t from_ns = view_.LeaseUntilNs() - kLeaseNs;
+  EXPECT_GE(from_ns, asked_ns - kLeaseNs / 4);
+  EXPECT_LT(from_ns, asked_ns - kLeaseNs / 4 + kLeaseNs / 100);
+}
+
+TEST_F(AnsweringView, AnAnswerNeverShortensTheLease) {
   const int64_t before_ns = view_.LeaseUntilNs();
-  PassTime(20'000'000);
-  loop_.Touch();
-  view_.RefreshIfDue();
-  for (int i = 0; i < 10; ++i) view_.Poll();
-  EXPECT_EQ(view_.LeaseUntilNs(), before_ns);  // The client does not read.
-  ++metrics_.node_reads;
-  view_.RefreshIfDue();
-  for (int i = 0; i < 10; ++i) view_.Poll();
-  EXPECT_GT(view_.LeaseUntilNs(), before_ns);
+  age_ns_ = 100 * kLeaseNs;
+  Run(kLeaseNs / 100);
+  EXPECT_EQ(questions_, 1);
+  EXPECT_GE(view_.LeaseUntilNs(), before_ns);
+}
+
+// Then the client reads the table itself.
+TEST_F(AnsweringView, AServerThatCannotSayOrKnowsAnotherTableRenewsNothing) {
+  const auto reads_itself = [this] {
+    const uint64_t readings = metrics_.table_readings;
+    const int questions = questions_;
+    ++metrics_.node_reads;
+    PassTime(20'000'000);  // Readings are no closer together than 10 ms.
+    Run(kLeaseNs / 100);
+    return questions_ == questions + 1 && metrics_.table_readings == readings + 1;
+  };
+  EXPECT_FALSE(reads_itself());
+  age_ns_ = UINT64_MAX;
+  EXPECT_TRUE(reads_itself());
+  age_ns_ = 2 * kLeaseNs;
+  EXPECT_TRUE(reads_itself());
+  age_ns_ = 0;
+  version_ = 1;
+  EXPECT_TRUE(reads_itself());
+  ChangeTable([](RegionTable*) {});
+  EXPECT_TRUE(reads_itself());  // It learns of that version.
+  EXPECT_FALSE(reads_itself());
+  version_ = 0;  // This server is behind.
+  EXPECT_TRUE(reads_itself());
 }
 
 TEST_F(TableViewTest, AViewGetsOldUnlessItIsRefreshed) {
   auto owned = std::make_unique<WakingMembership>(cluster_);
   WakingMembership* const membership = owned.get();
-  TableView view(&loop_, &connections_, &metrics_, std::move(owned));
+  TableView view(&loop_, &connections_, &metrics_, std::move(owned), 1);
   const auto old_after = [&](int minutes) {
     const int64_t until_ns = network_.now_ns() + minutes * int64_t{60'000'000'000};
     network_.At(until_ns, [] {});

@@ -35,9 +35,9 @@ absl::StatusOr<Config> ParseConfig(const std::string& text, uint32_t expected) {
   const absl::StatusOr<uint32_t> format = json.Get<uint32_t>("format");
   if (!format.ok()) return bad(format.status());
   if (*format != expected) {
-    return absl::FailedPreconditionError(
-        fmt::format("the cluster has format {}, but this program reads format {}{}", *format, kZooKeeperFormat,
-                    *format == kZooKeeperFormatOfOneZnode ? ": stop all its servers, and start them with this release" : ""));
+    return absl::FailedPreconditionError(fmt::format(
+        "the cluster has format {}, but this program reads format {}{}", *format, kZooKeeperFormat,
+        *format == kZooKeeperFormatOfOneZnode ? ": stop all its servers, and start them with this release" : ""));
   }
   const absl::StatusOr<RegionShape> shape = ParseShape(json);
   if (!shape.ok()) return bad(shape.status());
@@ -53,8 +53,7 @@ absl::Status ConvertCluster(ZooKeeperConnection* connection, const std::string& 
   ASSIGN_OR_RETURN(const std::string text, connection->Get(root, &config_stat, false));
   const absl::StatusOr<Config> config = ParseConfig(text, kZooKeeperFormatOfOneZnode);
   if (!config.ok()) return absl::OkStatus();  // It has another format, or is malformed: the caller says so.
-  ASSIGN_OR_RETURN(const std::vector<std::string> workers,
-                   connection->WatchChildren(root + "/workers", &workers_stat));
+  ASSIGN_OR_RETURN(const std::vector<std::string> workers, connection->WatchChildren(root + "/workers", &workers_stat));
   if (!workers.empty()) {
     return absl::FailedPreconditionError(
         fmt::format("the cluster {} is of an earlier release, and has running servers: stop them first", root));

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "cell/base/crc64.h"
 #include "cell/base/status_macros.h"
 #include "cell/layout/roles.h"
 #include "cell/server/region/regions.h"
@@ -17,6 +18,8 @@ namespace cell {
 RequestService::RequestService(const WorkerContext& context, ServedRegions* served, HeldWrites* held, Handlers handlers,
                                const Options& options)
     : migrations_(handlers.migrations),
+      table_(handlers.table),
+      membership_(context.membership),
       regions_(context.regions),
       served_(served),
       permissions_(context.fabric, context.membership),
@@ -144,6 +147,8 @@ absl::StatusOr<size_t> RequestService::ServeInPlace(MessageKind kind, const Inco
       return ServeRouteRequest(served_, call.request, to);
     case MessageKind::kTime:
       return Time(to);
+    case MessageKind::kTableVersion:
+      return TableVersion(to);
     case MessageKind::kWeigh:
       return reports_.Weigh(to);
     case MessageKind::kMigration:
@@ -178,6 +183,17 @@ absl::StatusOr<size_t> RequestService::Scan(const IncomingCall& call, MutableByt
 size_t RequestService::Time(MutableBytes to) const {
   auto reply = ReplyOf<TimeReply>(MessageKind::kTime);
   reply.time_ns = regions_->ClusterTime();
+  Store(to.data(), reply);
+  return sizeof(reply);
+}
+
+size_t RequestService::TableVersion(MutableBytes to) {
+  const ClusterState& state = membership_->state();
+  auto reply = ReplyOf<TableVersionReply>(MessageKind::kTableVersion);
+  const std::optional<int64_t> age_ns = table_ == nullptr ? std::nullopt : table_->Age();
+  reply.cluster = Crc64(state.uuid);
+  reply.version = state.table.version;
+  reply.age_ns = age_ns.has_value() ? static_cast<uint64_t>(*age_ns) : UINT64_MAX;
   Store(to.data(), reply);
   return sizeof(reply);
 }
@@ -223,7 +239,8 @@ void RequestService::AddTo(nlohmann::json* status) const {
                                                        {"remove_route", MessageKind::kRemoveRoute},
                                                        {"count", MessageKind::kCount},
                                                        {"delete_range", MessageKind::kDeleteRange},
-                                                       {"time", MessageKind::kTime}};
+                                                       {"time", MessageKind::kTime},
+                                                       {"table_version", MessageKind::kTableVersion}};
   for (const auto& [name, kind] : kinds) (*status)["served"][name] = replies_.served(kind);
   (*status)["served"]["upload"] = replies_.served(MessageKind::kUpload) - large_values_.empty_uploads();
   (*status)["served"]["raw_call"] = large_values_.empty_uploads();

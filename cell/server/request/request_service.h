@@ -26,6 +26,7 @@
 #include "cell/server/request/region_checks.h"
 #include "cell/server/request/replies.h"
 #include "cell/server/request/served_regions.h"
+#include "cell/server/request/table_refresher.h"
 #include "cell/server/request/uploads.h"
 #include "cell/server/request/worker_reports.h"
 #include "cell/server/request/write_pipeline.h"
@@ -50,6 +51,7 @@ class RequestService : public Service {
   struct Handlers {
     MigrationHandler* migrations = nullptr;  // Null if regions never migrate.
     RoomMaker* room = nullptr;               // Null if regions are never split.
+    TableRefresher* table = nullptr;         // Null if clients ask the coordinator alone for the region table.
   };
 
   // All arguments must outlive this.
@@ -98,10 +100,13 @@ class RequestService : public Service {
   absl::StatusOr<size_t> Fetch(const IncomingCall& call, MutableBytes to);
   absl::StatusOr<size_t> Upload(const IncomingCall& call, MutableBytes to);
   size_t Time(MutableBytes to) const;
+  size_t TableVersion(MutableBytes to);
   // Adds what requests have come, and what waits, to the worker's status.
   void AddTo(nlohmann::json* status) const;
 
   MigrationHandler* const migrations_;
+  TableRefresher* const table_;
+  const Membership* const membership_;
   const Regions* const regions_;
   ServedRegions* const served_;
   Permissions permissions_;

@@ -411,6 +411,29 @@ TEST_F(RequestServiceTest, StatusAndCheckAreJson) {
   EXPECT_NE(check.find("\"error_count\":0"), std::string::npos) << check;
 }
 
+TEST_F(RequestServiceTest, SaysWhichRegionTableItKnowsAndHowOldThatIs) {
+  const auto ask = [this] {
+    return ParseTableVersionReply(AsBytes(Call(MakeTextRequest(MessageKind::kTableVersion))));
+  };
+  const auto read = [this] {
+    table_.Step();
+    while (membership_.pending()) membership_.Poll();
+  };
+  absl::StatusOr<TableVersionReply> reply = ask();
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->version, 0u);
+  EXPECT_EQ(reply->age_ns, UINT64_MAX);
+  membership_.Change([](RegionTable*) { return absl::OkStatus(); }, [](const absl::Status&) {});
+  const int64_t read_ns = server_->NowNs();
+  read();
+  reply = ask();
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->version, 1u);
+  EXPECT_EQ(reply->cluster, Crc64(membership_.state().uuid));
+  EXPECT_GT(reply->age_ns, 0u);
+  EXPECT_LE(reply->age_ns, static_cast<uint64_t>(server_->NowNs() - read_ns));
+}
+
 TEST_F(RequestServiceTest, AClientOfAnotherVersionIsTold) {
   std::string request = MakeKeyRequest(MessageKind::kSearch, root_, {}, "k");
   auto header = Load<MessageHeader>(AsBytes(request).data());

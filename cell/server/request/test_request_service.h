@@ -116,8 +116,9 @@ class RequestServiceTest : public ::testing::Test {
   ServedRegions served_{server_.get(), &regions_, &membership_};
   HeldWrites held_;
   Room room_;
+  TableRefresher table_{ContextOf(server_.get(), &regions_), TableRefresher::kNever};
   RequestService service_{
-      ContextOf(server_.get(), &regions_), &served_, &held_, {&migrations_, &room_}, {"test", true}};
+      ContextOf(server_.get(), &regions_), &served_, &held_, {&migrations_, &room_, &table_}, {"test", true}};
   RegionMemory* memory_;
   std::unique_ptr<SimFabric> client_ = network_.NewEndpoint();
   ConnectionId connection_;
