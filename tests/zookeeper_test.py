@@ -16,7 +16,24 @@ from tests import stored_table
 from tests.attacks.znode_client import ZnodeClient, ZnodeError
 from tools import cluster, cluster_directory, free_ports, zookeeper_server
 
+ESTABLISHED = "01"  # As /proc/net/tcp has it.
 SMALL = {"meganode_bytes": 2 << 20, "extents_bytes": 8 << 20, "regions_max": 64}
+
+
+def connections_of(pid, port):
+    """Returns how many TCP connections a process has to a port of this machine."""
+    sockets = set()
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            sockets.add(os.readlink(descriptor))
+        except FileNotFoundError:
+            pass  # It was closed meanwhile.
+    connections = 0
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+            _, _, remote, state, *_, inode = line.split()[:10]
+            connections += state == ESTABLISHED and int(remote.split(":")[1], 16) == port and f"socket:[{inode}]" in sockets
+    return connections
 
 
 class ZooKeeper(unittest.TestCase):
@@ -261,6 +278,63 @@ class ZooKeeper(unittest.TestCase):
         self.addCleanup(znodes.close)
         znodes.authenticate(os.environ["CELL_ZOOKEEPER_DIGEST"])
         return znodes
+
+    def test_the_clients_of_a_process_share_a_connection(self):
+        zookeeper = self.ensemble(1)
+        port = int(zookeeper.split(":")[1])
+        self.up(zookeeper, servers=2, durability="sync")
+        bench = self.bench("--threads", "6", "--path", "client", "--keys", "1000", "--seconds", "3", "--rate", "1000")
+        seen = set()
+        while bench.poll() is None:
+            try:
+                seen.add(connections_of(bench.pid, port))
+            except (FileNotFoundError, ProcessLookupError):
+                pass  # It has ended meanwhile.
+            time.sleep(0.05)
+        out, err = bench.communicate()
+        self.assertEqual(bench.returncode, 0, err)
+        self.assertEqual(json.loads(out)["errors"], 0)
+        self.assertEqual(max(seen), 1, seen)
+
+    def clients(self):
+        clients = subprocess.Popen([cluster.binary("tests/zookeeper_clients"), self.address], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, text=True)
+
+        def end():
+            clients.communicate(timeout=30)
+
+        def ask(command):
+            clients.stdin.write(command + "\n")
+            clients.stdin.flush()
+            return clients.stdout.readline().strip()
+        self.addCleanup(end)
+        return clients.pid, ask
+
+    def test_a_client_of_a_cluster_that_was_made_again_is_told(self):
+        zookeeper = self.ensemble(1)
+        port = int(zookeeper.split(":")[1])
+        self.up(zookeeper, servers=1)
+        pid, ask = self.clients()
+        former = ask("open")
+        self.assertEqual(ask("open"), former)
+        self.assertGreater(int(ask("refresh 0")), 0)
+        self.assertEqual(connections_of(pid, port), 1)
+        ask("close 0")
+        self.assertGreater(int(ask("refresh 1")), 0)
+        cluster.end(self.servers)
+        wiped = self.wipe("--confirm", "cell")
+        self.assertEqual(wiped.returncode, 0, wiped.stderr)
+        self.up(zookeeper, servers=1)
+        for _ in range(2):
+            self.assertIn("was deleted and a new one has its name: open it again", ask("refresh 1"))
+        now = ask("open")
+        self.assertNotIn("error", now)
+        self.assertNotEqual(now, former)
+        self.assertGreater(int(ask("refresh 2")), 0)
+        self.assertEqual(connections_of(pid, port), 2)  # That of the former cluster stays with its client.
+        ask("close 1")
+        ask("close 2")
+        self.assertEqual(connections_of(pid, port), 0)
 
     def test_versions_of_a_table_mean_nothing_in_one_that_was_made_again(self):
         zookeeper = self.ensemble(1)

@@ -1,5 +1,5 @@
 // ToldStates passes data from the thread that talks to the coordinator to the thread that owns a membership: answers,
-// and the state of the cluster as last read.
+// and the state of the cluster as last read, unless the owner was told that one already.
 //
 // The owner may not look for a long time, for example in an idle client. Of the states without an answer only the
 // newest is kept. So at most one more state than answers is waiting, however often the cluster changes.
@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -16,6 +17,7 @@
 
 #include "absl/status/status.h"
 #include "cell/cluster/membership.h"
+#include "cell/cluster/wake_function.h"
 
 namespace cell {
 
@@ -28,8 +30,27 @@ class ToldStates {
     uint64_t session = 0;                       // Session in which the state was read.
   };
 
+  // Sets the function that Tell calls (WakeFunction).
+  void SetWake(std::function<void()> wake) { wake_.Set(std::move(wake)); }
+
   void Tell(Told told) {
+    Add(std::move(told));
+    wake_.Call();
+  }
+
+  // Returns everything since the last call, oldest first. Cheap if there is nothing.
+  std::vector<Told> Take() {
+    if (!any_.load(std::memory_order_acquire)) return {};
     const std::lock_guard lock(mutex_);
+    any_ = false;
+    return std::exchange(told_, {});
+  }
+
+ private:
+  void Add(Told told) {
+    const std::lock_guard lock(mutex_);
+    if (told.state == knows_) told.state = nullptr;
+    if (told.state != nullptr) knows_ = told.state;
     Told* const last = told_.empty() ? nullptr : &told_.back();
     if (last != nullptr && !last->done && !told.done) {
       last->session = told.session;
@@ -42,19 +63,11 @@ class ToldStates {
     }
     any_.store(true, std::memory_order_release);
   }
-
-  // Returns everything since the last call, oldest first. Cheap if there is nothing.
-  std::vector<Told> Take() {
-    if (!any_.load(std::memory_order_acquire)) return {};
-    const std::lock_guard lock(mutex_);
-    any_ = false;
-    return std::exchange(told_, {});
-  }
-
- private:
+  WakeFunction wake_;
   std::atomic<bool> any_ = false;
-  std::mutex mutex_;
-  std::vector<Told> told_;  // Guarded by mutex_.
+  std::mutex mutex_;                           // Guards the members below.
+  std::shared_ptr<const ClusterState> knows_;  // The state that was told last.
+  std::vector<Told> told_;
 };
 
 }  // namespace cell

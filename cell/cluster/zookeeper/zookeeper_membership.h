@@ -14,8 +14,9 @@
 // again with each read: Refresh always gets the current state. A session expires at ZooKeeper first: a worker therefore
 // relies on its own clock, and does not wait to be told (LeaseUntilNs).
 //
-// A thread of this object makes all calls to ZooKeeper, one after the other. The other functions belong to one thread,
-// as those of every Membership.
+// A thread makes all calls to ZooKeeper, one after the other: that of the worker, or one for all clients of the cluster
+// in this process (ZooKeeperMember). The functions of a membership belong to one thread, as those of every Membership.
+// Open, Join and Delete can be called by any.
 #pragma once
 
 #include <functional>
@@ -24,9 +25,12 @@
 
 #include "absl/status/statusor.h"
 #include "cell/cluster/membership.h"
+#include "cell/cluster/zookeeper/told_states.h"
 #include "cell/cluster/zookeeper/zookeeper_options.h"
 
 namespace cell {
+
+class ZooKeeperMember;
 
 class ZooKeeperMembership : public Membership {
  public:
@@ -50,21 +54,26 @@ class ZooKeeperMembership : public Membership {
   static absl::Status Delete(const ZooKeeperOptions& options, const std::string& uuid);
   ~ZooKeeperMembership() override;
 
-  const ClusterState& state() const override;
+  const ClusterState& state() const override { return state_; }
   void Refresh(Done done) override;
   void Change(TableChange change, Done done) override;
   size_t Poll() override;
-  bool pending() const override;
+  bool pending() const override { return pending_ > 0; }
   bool SetWake(std::function<void()> wake) override;
   int64_t LeaseUntilNs() const override;
-  uint64_t session() const override;
+  uint64_t session() const override { return session_seen_; }
   bool watches() const override { return true; }
 
  private:
-  class Client;
-  explicit ZooKeeperMembership(std::unique_ptr<Client> client);
+  explicit ZooKeeperMembership(std::shared_ptr<ZooKeeperMember> member);
+  // Makes a membership of a member that was opened. Returns an error if that does not see its cluster any more.
+  static absl::StatusOr<std::unique_ptr<ZooKeeperMembership>> Of(std::shared_ptr<ZooKeeperMember> member);
 
-  std::unique_ptr<Client> client_;
+  const std::shared_ptr<ZooKeeperMember> member_;
+  const std::shared_ptr<ToldStates> told_;
+  ClusterState state_;
+  uint64_t session_seen_ = 1;
+  size_t pending_ = 0;
 };
 
 }  // namespace cell

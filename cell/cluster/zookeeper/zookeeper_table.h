@@ -31,8 +31,10 @@ class ZooKeeperTable {
 
   // The table as last read or written.
   const RegionTable& table() const { return table_; }
-  // ZooKeeper's count of all its changes when table() was written. Another table has another one.
+  // ZooKeeper's count of all its changes when table() was written, and when its znode was made. Another table has
+  // another one.
   int64_t zxid() const { return root_zxid_; }
+  int64_t made_zxid() const { return root_made_zxid_; }
 
   // Reads what has changed. A watch reports the next change. Returns Unavailable, naming the znode, if it cannot be
   // read or is no valid table; the table is unchanged then.

@@ -1,0 +1,63 @@
+// Opens memberships of clients of a cluster in ZooKeeper in one process, for zookeeper_test. Reads a command a line,
+// and prints a line of answer:
+//
+//   open        opens one more; prints the cluster's uuid
+//   refresh N   refreshes the Nth; prints the version of its region table
+//   close N     closes the Nth
+//
+// An error is printed as "error: " and its text.
+#include <iostream>
+#include <map>
+#include <sstream>
+#include <string>
+
+#include "cell/base/check.h"
+#include "cell/cluster/zookeeper/zookeeper_membership.h"
+#include "fmt/format.h"
+
+namespace cell {
+namespace {
+
+std::string Refresh(Membership* membership) {
+  absl::Status refreshed;
+  bool done = false;
+  membership->Refresh([&](const absl::Status& status) { refreshed = status, done = true; });
+  while (!done) membership->Poll();
+  if (!refreshed.ok()) return fmt::format("error: {}", std::string(refreshed.message()));
+  return fmt::format("{}", membership->state().table.version);
+}
+
+void Run(const std::string& uri) {
+  const absl::StatusOr<ZooKeeperOptions> options = ZooKeeperOptions::Parse(uri);
+  CELL_CHECK(options.ok());
+  ZooKeeperOptions with_digest = *options;
+  if (const char* const digest = std::getenv("CELL_ZOOKEEPER_DIGEST")) with_digest.digest = digest;
+  std::map<int, std::unique_ptr<Membership>> memberships;
+  int opened = 0;
+  for (std::string line; std::getline(std::cin, line);) {
+    std::istringstream words(line);
+    std::string command;
+    int which = 0;
+    words >> command >> which;
+    std::string answer = "closed";
+    if (command == "open") {
+      auto membership = ZooKeeperMembership::Open(with_digest);
+      answer = membership.ok() ? (*membership)->state().uuid
+                               : fmt::format("error: {}", std::string(membership.status().message()));
+      if (membership.ok()) memberships[opened++] = *std::move(membership);
+    } else if (command == "refresh") {
+      answer = Refresh(memberships.at(which).get());
+    } else {
+      memberships.erase(which);
+    }
+    std::cout << answer << std::endl;
+  }
+}
+
+}  // namespace
+}  // namespace cell
+
+int main(int, char** arguments) {
+  cell::Run(arguments[1]);
+  return 0;
+}
