@@ -6,6 +6,8 @@
 // must be asked for: two at random, for the same reason.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -14,6 +16,15 @@
 #include "cell/cluster/membership.h"
 
 namespace cell {
+
+// A worker that may get regions.
+struct WorkerRoom {
+  WorkerId worker;
+  size_t regions = 0;  // Number of regions that it owns.
+  size_t room = 0;     // Number of regions that it can take.
+};
+// Returns all workers that are there, but for those of draining servers. Takes one pass over the region table.
+std::vector<WorkerRoom> RoomOfWorkers(const ClusterState& state);
 
 // Returns the workers other than `source` with room for one more region, in random order.
 std::vector<WorkerId> MigrationTargets(const ClusterState& state, const WorkerId& source, Random* random);

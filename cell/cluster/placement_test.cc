@@ -53,6 +53,48 @@ TEST(Placement, NotThoseThatAreNotThere) {
   EXPECT_EQ(taken, (std::set<std::string>{"s1", "s3"}));
 }
 
+TEST(Placement, CountsTheRegionsAndTheRoomOfEachWorker) {
+  ClusterState state = FourServers();
+  state.servers[1].workers.push_back({"there", 3});
+  state.servers[2].workers[0].address.clear();
+  state.table.draining = {"s3"};
+  Add(&state, "s0", 4);
+  Add(&state, "s1", 12);  // More than it would take.
+  for (int i = 0; i < 2; ++i) CELL_CHECK(state.table.Add({"s1", 1}).ok());
+  std::vector<std::string> rooms;
+  for (const WorkerRoom& one : RoomOfWorkers(state)) {
+    rooms.push_back(fmt::format("{} {} {}", ToString(one.worker), one.regions, one.room));
+  }
+  EXPECT_EQ(rooms, (std::vector<std::string>{"s0.0 4 6", "s1.0 12 0", "s1.1 2 1"}));
+}
+
+// Each of these takes a pass over the region table, not one for each worker, which would take minutes here.
+TEST(Placement, AThousandServersWithAHundredThousandRegions) {
+  ClusterState state;
+  for (int i = 0; i < 1'000; ++i) state.servers.push_back({fmt::format("s{}", i), {{"there", 101}}, ""});
+  RegionMap::Entries regions;
+  for (uint32_t id = 1; id <= 100'000; ++id) regions.push_back({id, {{fmt::format("s{}", id % 1'000), 0}}});
+  state.table.regions = RegionMap::Of(std::move(regions));
+  Random random(1);
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_EQ(RoomiestTargets(state, {"s0", 0}, &random).size(), 999u);
+    EXPECT_TRUE(ChooseTarget(state, {"s0", 0}, &random).has_value());
+  }
+  state.servers[7].workers[0].address.clear();
+  std::vector<uint32_t> orphans;
+  for (uint32_t id = 7; id <= 100'000; id += 1'000) orphans.push_back(id);
+  std::vector<WorkerId> alive;
+  for (int i = 0; i < 1'000; ++i) {
+    if (i != 7) alive.push_back({fmt::format("s{}", i), 0});
+  }
+  size_t shared = 0;
+  for (const WorkerId& self : {alive[0], alive[1], alive[100], alive[500]}) {
+    shared += ShareOut(state, orphans, alive, self).size();
+  }
+  EXPECT_GE(shared, 1u);
+  EXPECT_LE(shared, 4u);
+}
+
 // Every remaining worker computes the same result on its own.
 TEST(Placement, SharesOutWhatIsLeftBehind) {
   ClusterState state = FourServers();

@@ -66,10 +66,12 @@ WITHOUT_OBJECTS = {"no-fence", "no-server-lease", "cuckoo-from-front", "no-direc
 # No seed is known that finds these. takeover_leases_test finds the first two, write_pipeline_test the third, meganode_test
 # the fourth, because no client sees stamps, meganode_merge_test the fifth, joiner_test the sixth, part_joiner_test the
 # seventh, log_replay_test the next two, meganode_clear_test the next, compactor_test the one after it, request_service_test the
-# next, region_table_test the one after it, and object_log_store_test the last two.
+# next, region_table_test the one after it, object_log_store_test the
+# next two, takeover_leases_test the one after them, and table_refresher_test the last.
 ELSEWHERE = {"no-lease-wait", "lease-by-follower", "held-unleased", "stamp-kept", "reused-node-visible", "join-unlogged",
              "join-leftovers", "join-always-counts", "joins-without-cut", "cleared-late", "compacts-frozen",
-             "root-unchecked", "gone-by-id", "made-before-entered", "segments-fenced-first"}
+             "root-unchecked", "gone-by-id", "made-before-entered", "segments-fenced-first",
+             "table-age-ignored", "table-age-from-answer"}
 
 
 def wrong_seed(sim: str, mutant: str, *arguments: str) -> tuple[int, str] | None:

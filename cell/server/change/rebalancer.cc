@@ -62,14 +62,9 @@ void Rebalancer::Step() {
 
 Task<absl::Status> Rebalancer::SetDraining(bool draining) {
   (void)co_await RefreshAwaiter(membership_);
-  const ClusterState& state = membership_->state();
   size_t room = 0;
-  for (const ClusterState::Server& server : state.servers) {
-    if (server.name == self_.server || state.table.draining.contains(server.name)) continue;
-    for (uint32_t i = 0; i < server.workers.size(); ++i) {
-      room += server.workers[i].regions_max -
-              std::min<size_t>(server.workers[i].regions_max, state.table.CountOf({server.name, i}));
-    }
+  for (const WorkerRoom& other : RoomOfWorkers(membership_->state())) {
+    if (other.worker.server != self_.server) room += other.room;
   }
   if (draining && room < regions_->size()) {
     co_return absl::FailedPreconditionError(fmt::format(

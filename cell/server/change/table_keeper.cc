@@ -87,11 +87,10 @@ Task<absl::Status> TableKeeper::Create(std::string name, uint32_t bucket_bytes, 
 }
 
 absl::Status TableKeeper::CheckRoom(uint32_t parts) {
-  const ClusterState& state = membership_->state();
   const size_t here = regions_->regions_max() - std::min(regions_->size(), regions_->regions_max());
   size_t room = here;
-  for (const WorkerId& target : MigrationTargets(state, self_, &random_)) {
-    room += state.FindWorker(target)->regions_max - state.table.CountOf(target);
+  for (const WorkerRoom& other : RoomOfWorkers(membership_->state())) {
+    if (other.worker != self_) room += other.room;
   }
   const auto refuse = [parts](const std::string& why) {
     return absl::ResourceExhaustedError(
