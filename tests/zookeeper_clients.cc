@@ -6,6 +6,7 @@
 //   close N     closes the Nth
 //
 // An error is printed as "error: " and its text.
+#include <cstdlib>
 #include <iostream>
 #include <map>
 #include <sstream>

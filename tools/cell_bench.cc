@@ -200,6 +200,8 @@ absl::StatusOr<nlohmann::json> RunCluster(const BenchFlags& flags, const Mix& mi
     sum.lookup_torn += one.metrics.lookup_torn;
     sum.lookup_extents += one.metrics.lookup_extents;
     sum.lookup_moved += one.metrics.lookup_moved;
+    sum.table_questions += one.metrics.table_questions;
+    sum.table_readings += one.metrics.table_readings;
     sum.errors += one.metrics.errors;
   }
   const auto share = [](uint64_t part, uint64_t whole) {
@@ -262,6 +264,8 @@ absl::StatusOr<nlohmann::json> RunCluster(const BenchFlags& flags, const Mix& mi
     ASSIGN_OR_RETURN(const uint64_t deleted, CleanUp(flags));
     json["deleted"] = deleted;
   }
+  json["table_questions"] = sum.table_questions;
+  json["table_readings"] = sum.table_readings;
   json["retries"] = sum.retries();
   json["errors"] = sum.errors;
   json["absent"] = absent;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -136,6 +137,21 @@ absl::Status Client(const ZooKeeperOptions& options) {
   return absl::OkStatus();
 }
 
+// Keeps connections open that ask for nothing, until the standard input ends.
+absl::Status Idle(ZooKeeperOptions options, size_t connections) {
+  std::vector<std::unique_ptr<ZooKeeperMembership>> memberships;
+  for (size_t i = 0; i < connections; ++i) {
+    ++options.session_ms;  // Clients with the same options share a connection.
+    ASSIGN_OR_RETURN(std::unique_ptr<ZooKeeperMembership> membership, ZooKeeperMembership::Open(options));
+    memberships.push_back(std::move(membership));
+  }
+  fmt::print("{{\"connections\": {}}}\n", connections);
+  std::fflush(stdout);
+  while (std::getchar() != EOF) {
+  }
+  return absl::OkStatus();
+}
+
 // Moves regions at random.
 absl::Status Change(const ZooKeeperOptions& options, double seconds, size_t at_once) {
   ASSIGN_OR_RETURN(const std::unique_ptr<ZooKeeperMembership> membership, JoinAsWorker(options));
@@ -172,15 +188,22 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(1u, 10'000u))
       ->capture_default_str();
   CLI::App* const client = app.add_subcommand("client", "Keep a client's lease until the standard input ends");
+  CLI::App* const idle =
+      app.add_subcommand("idle", "Keep connections that ask for nothing, until the standard input ends");
+  size_t connections = 1;
+  idle->add_option("--connections", connections)->check(CLI::Range(1u, 1'000u))->capture_default_str();
   CLI::App* const change = app.add_subcommand("change", "Move regions at random");
   change->add_option("--seconds", seconds)->check(CLI::Range(0.1, 3600.0))->capture_default_str();
   change->add_option("--at-once", at_once, "Changes in flight")->check(CLI::Range(1u, 10'000u))->capture_default_str();
   app.require_subcommand(1);
   CLI11_PARSE(app, argc, argv);
-  const absl::StatusOr<ZooKeeperOptions> options = ZooKeeperOptions::Parse(cluster);
+  absl::StatusOr<ZooKeeperOptions> options = ZooKeeperOptions::Parse(cluster);
+  const char* const digest = std::getenv("CELL_ZOOKEEPER_DIGEST");
+  if (options.ok() && digest != nullptr) options->digest = digest;
   absl::Status status = options.status();
   if (status.ok() && make->parsed()) status = Make(*options, regions, servers);
   if (status.ok() && client->parsed()) status = Client(*options);
+  if (status.ok() && idle->parsed()) status = Idle(*options, connections);
   if (status.ok() && change->parsed()) status = Change(*options, seconds, at_once);
   if (!status.ok()) fmt::print(stderr, "region_table_bench: {}\n", std::string(status.message()));
   return status.ok() ? 0 : 2;
