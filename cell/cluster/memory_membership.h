@@ -23,7 +23,8 @@ struct MemoryCluster {
   explicit MemoryCluster(ClusterState state, uint64_t seed = 1, int polls_max = 1)
       : state(std::move(state)), random(seed), polls_max(polls_max) {}
 
-  std::atomic<uint64_t> changes = 0;  // Counts changes of the members below, for members that watch.
+  std::atomic<uint64_t> changes = 0;   // Counts changes of the members below, for members that watch.
+  std::atomic<uint64_t> requests = 0;  // Counts what members have asked for.
   std::mutex mutex;                   // Guards the members below.
   ClusterState state;
   Random random;
@@ -148,6 +149,7 @@ class MemoryMembership : public Membership {
   }
   void Tell(Done done, absl::Status status) {
     if (crashed_) return;
+    ++cluster_->requests;
     if (!failing_.ok()) status = failing_;
     if (!failure_.ok()) status = failure_;
     const std::lock_guard lock(cluster_->mutex);
