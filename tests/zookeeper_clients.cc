@@ -15,6 +15,7 @@
 #include "cell/base/check.h"
 #include "cell/cluster/zookeeper/zookeeper_membership.h"
 #include "fmt/format.h"
+#include "spdlog/spdlog.h"
 
 namespace cell {
 namespace {
@@ -29,6 +30,7 @@ std::string Refresh(Membership* membership) {
 }
 
 void Run(const std::string& uri) {
+  spdlog::set_level(spdlog::level::off);  // The output is for answers.
   const absl::StatusOr<ZooKeeperOptions> options = ZooKeeperOptions::Parse(uri);
   CELL_CHECK(options.ok());
   ZooKeeperOptions with_digest = *options;

@@ -25,7 +25,7 @@ struct MemoryCluster {
 
   std::atomic<uint64_t> changes = 0;   // Counts changes of the members below, for members that watch.
   std::atomic<uint64_t> requests = 0;  // Counts what members have asked for.
-  std::mutex mutex;                   // Guards the members below.
+  std::mutex mutex;                    // Guards the members below.
   ClusterState state;
   Random random;
   int polls_max;

@@ -59,10 +59,15 @@ absl::Status ConvertCluster(ZooKeeperConnection* connection, const std::string& 
         fmt::format("the cluster {} is of an earlier release, and has running servers: stop them first", root));
   }
   ASSIGN_OR_RETURN(const std::string json, connection->Get(root + "/table", &table_stat, false));
-  ASSIGN_OR_RETURN(RegionTable table, RegionTable::Parse(json));
-  ++table.version;
+  absl::StatusOr<RegionTable> table = RegionTable::Parse(json);
+  if (!table.ok()) {  // Another server may have converted it since the format was read.
+    Stat now{};
+    RETURN_IF_ERROR(connection->Get(root, &now, false).status());
+    return now.version == config_stat.version ? table.status() : absl::OkStatus();
+  }
+  ++table->version;
   ASSIGN_OR_RETURN(std::vector<ZooKeeperConnection::Op> ops,
-                   ZooKeeperTable::OpsToReplace(root + "/table", std::move(table), table_stat.version));
+                   ZooKeeperTable::OpsToReplace(root + "/table", *std::move(table), table_stat.version));
   ops.push_back({ZooKeeperConnection::Op::Kind::kSet, root, ToJson(*config), config_stat.version});
   const int rc = connection->Multi(ops, nullptr);
   if (rc == ZOK) spdlog::info("converted the region table of the cluster {} to format {}", root, kZooKeeperFormat);
