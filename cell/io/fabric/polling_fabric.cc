@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <ctime>
 
 #include "cell/io/exec/system_clock.h"
 
@@ -16,6 +17,8 @@ namespace {
 // SODA 1990). That time was 50 us on a virtual machine.
 constexpr int64_t kSpinNs = 50'000;
 constexpr int64_t kSpinAloneNs = 3'000;
+constexpr int64_t kSecondNs = 1'000'000'000;
+constexpr int64_t kSleepMaxNs = 60 * kSecondNs;
 constexpr size_t kTellAtOnceMax = 10'000;
 
 }  // namespace
@@ -72,7 +75,9 @@ void PollingFabric::Wait(int64_t until_ns) {
   const int64_t left_ns = until_ns - NowNs();
   if (!work && left_ns > 0) {
     pollfd ready[] = {{wait_fd(), POLLIN, 0}, {wake_.get(), POLLIN, 0}};
-    (void)::poll(ready, 2, static_cast<int>(std::min<int64_t>((left_ns + 999'999) / 1'000'000, 60'000)));
+    const int64_t sleep_ns = std::min(left_ns, kSleepMaxNs);
+    const timespec limit{sleep_ns / kSecondNs, sleep_ns % kSecondNs};
+    (void)::ppoll(ready, 2, &limit, nullptr);  // poll() would sleep for whole milliseconds.
   }
   EndSleep();
   AfterWait();
