@@ -242,6 +242,7 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const ServerFlags& flags,
   options.regions_max = self->regions_max;
   options.logs.durability = membership->state().durability;
   options.logs.bound_ns = static_cast<int64_t>(flags.sync_bound_ms * 1e6);
+  options.logs.gather_percent = static_cast<int64_t>(flags.sync_wait_percent);
   options.checkpoints.log_bytes_min = flags.checkpoint_mb << 20;
   options.recoverer.takeover_after_ns = static_cast<int64_t>(flags.takeover_after_s * 1e9);
   if (!flags.stop_at.empty()) {

@@ -152,6 +152,11 @@ void DeclareFlags(CLI::App* app, ServerFlags* flags) {
                 "With --log-key, read logs that are not encrypted, too: once, when encryption is turned on. "
                 "Then run cellctl checkpoint")
       ->needs(log_key);
+  app->add_option("--sync-wait-percent", flags->sync_wait_percent,
+                  "With --durability sync, the maximum time that a flush waits for writes of the clients that the last "
+                  "flush has answered, in percent of what that one took, and up to a millisecond; 0: do not wait")
+      ->check(WholeNumber(0, 100))
+      ->capture_default_str();
   app->add_option("--sync-bound-ms", flags->sync_bound_ms,
                   "With --durability async, the maximum time in milliseconds from acknowledging a write until it is on "
                   "disk; a crash loses at most the writes of this time, and writes wait while the disk is slower")

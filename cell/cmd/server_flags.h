@@ -39,6 +39,7 @@ struct ServerFlags {
   bool zero_freed = false;
   std::optional<size_t> inline_max;
   double split_at = 0.75;
+  uint64_t sync_wait_percent = 25;
   bool balance = true;
   bool join = true;
   std::string durability = "async";

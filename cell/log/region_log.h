@@ -118,6 +118,7 @@ class RegionLog {
       if (absl::Status status = writer_->Append(bytes_); !status.ok()) return status;
       return writer_->Sync();
     }
+    size_t bytes() const { return bytes_.size(); }
 
    private:
     friend class RegionLog;

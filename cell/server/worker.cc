@@ -27,6 +27,8 @@ nlohmann::json ToJson(const LogFlusher& logs, const Checkpointer& checkpointer) 
   const LogFlusher::Counters& counters = logs.counters();
   return {{"durability", ToString(logs.durability())},
           {"flushes", counters.flushes},
+          {"flushed_bytes", counters.flushed_bytes},
+          {"flushing_us", static_cast<double>(counters.flushing_ns) / 1e3},
           {"longest_flush_us", static_cast<double>(counters.longest_flush_ns) / 1e3},
           {"checkpoints", checkpointer.counters().checkpoints},
           {"checkpoint_bytes", checkpointer.counters().checkpoint_bytes},

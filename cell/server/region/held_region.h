@@ -199,6 +199,9 @@ class HeldRegion {
     bool requested = false;
     bool much_waits = false;         // Too many bytes are not on disk.
     int64_t late_at_ns = INT64_MAX;  // The time after which the oldest of them has waited too long.
+    // Until this time, the next flush waits for as many records as were not on disk before the last one ended.
+    int64_t gather_until_ns = 0;
+    uint64_t gather_records = 0;
   };
 
   static std::unique_ptr<PairStore> Open(RegionMemory* memory, const PairSettings& pairs) {

@@ -116,11 +116,11 @@ void LogFlusher::BeginFlush(HeldRegion* region) {
   auto job = std::make_shared<Job>(Job{region->log, region->log->BeginFlush(), region->flush_.flush_begun_ns, {}});
   disk_->Run([job] { job->status = job->flush.Write(); },
              [this, job] {
+               counters_.flushed_bytes += job->flush.bytes();
+               const uint64_t records = job->log->appended() - job->log->durable();
                job->log->EndFlush(std::move(job->flush), job->status);
-               ++counters_.flushes;
-               const auto took_ns = static_cast<uint64_t>(fabric_->NowNs() - job->begun_ns);
-               counters_.longest_flush_ns = std::max(counters_.longest_flush_ns, took_ns);
                HeldRegion* const held = regions_->Find(job->log->region());
+               NoteFlush(held, records, fabric_->NowNs() - job->begun_ns);
                if (held != nullptr) held->changed.Notify();
                if (job->status.ok()) return;
                ++counters_.failed;
@@ -129,6 +129,24 @@ void LogFlusher::BeginFlush(HeldRegion* region) {
                    "again: {}",
                    job->log->region(), std::string(job->status.message()));
              });
+}
+
+void LogFlusher::NoteFlush(HeldRegion* region, uint64_t records, int64_t took_ns) {
+  ++counters_.flushes;
+  counters_.flushing_ns += static_cast<uint64_t>(took_ns);
+  counters_.longest_flush_ns = std::max(counters_.longest_flush_ns, static_cast<uint64_t>(took_ns));
+  if (region == nullptr) return;
+  const int64_t gather_ns = std::min(took_ns * options_.gather_percent / 100, options_.gather_max_ns);
+  region->flush_.gather_until_ns = fabric_->NowNs() + gather_ns;
+  region->flush_.gather_records = records;
+}
+
+int64_t LogFlusher::DueNs(const HeldRegion& region) const {
+  const HeldRegion::FlushState& flush = region.flush_;
+  if (flush.requested) return flush.dirty_since_ns;
+  if (!log_first()) return flush.dirty_since_ns + options_.bound_ns / 2;
+  const bool gathered = region.log->appended() - region.log->durable() >= flush.gather_records;
+  return gathered ? flush.dirty_since_ns : std::max(flush.dirty_since_ns, flush.gather_until_ns);
 }
 
 void LogFlusher::Look(HeldRegion* region, int64_t now_ns) {
@@ -148,7 +166,7 @@ void LogFlusher::Look(HeldRegion* region, int64_t now_ns) {
     flush.flush_begun_ns = 0;
   }
   if (flush.dirty_since_ns == 0) flush.dirty_since_ns = now_ns;
-  const int64_t due_ns = flush.dirty_since_ns + (log_first() || flush.requested ? 0 : options_.bound_ns / 2);
+  const int64_t due_ns = DueNs(*region);
   flush.much_waits = log->waiting_bytes() > options_.waiting_bytes_max;
   flush.late_at_ns = log_first() ? INT64_MAX : flush.dirty_since_ns + options_.bound_ns;
   // The end of a flush, or of opening a segment, makes the worker look again. Until then there is no time to wait for.

@@ -5,7 +5,9 @@
 //           region's oldest record that is not on disk is older than the bound, its writes wait. So everything that a
 //           crash can lose was acknowledged within one bound, however slow the disk is
 //   sync    a write is appended first, and applied and acknowledged when it is on disk (WritePipeline). Flushes follow
-//           each other; records that come during one go with the next
+//           each other; records that come during one go with the next. Clients whose writes a flush has acknowledged
+//           send the next ones a moment later. So the next flush waits for these a little, as part of what the last one
+//           took. Otherwise it would take the first of them alone, and the others would wait for it
 //
 // A log that has been idle, or was closed (Finish), ends with a marker, which says that the last record is on disk.
 // Recovery therefore distinguishes a record that was damaged later from one that was never written whole.
@@ -39,6 +41,10 @@ struct LogFlusherOptions {
   // How long Finish waits for a disk that completes nothing.
   int64_t finish_patience_ns = 10'000'000'000;
   int64_t descriptor_pause_ns = 10'000'000;  // Pause before an open that found no descriptor is tried again.
+  // With sync, how long a flush waits at most until as many records are there as before the end of the last flush: in
+  // percent of what that one took, and in total.
+  int64_t gather_percent = 25;
+  int64_t gather_max_ns = 1'000'000;
 };
 
 class LogFlusher {
@@ -105,6 +111,8 @@ class LogFlusher {
 
   struct Counters {
     uint64_t flushes = 0, markers = 0, failed = 0;
+    uint64_t flushed_bytes = 0;
+    uint64_t flushing_ns = 0;  // The sum of all flushes. Those of several regions overlap.
     uint64_t longest_flush_ns = 0;
   };
   const Counters& counters() const { return counters_; }
@@ -116,6 +124,10 @@ class LogFlusher {
   void Look(HeldRegion* region, int64_t now_ns);
   void MarkIfIdle(HeldRegion* region, int64_t now_ns);
   void BeginFlush(HeldRegion* region);
+  // Notes that a flush has ended, before which `records` were not on disk.
+  void NoteFlush(HeldRegion* region, uint64_t records, int64_t took_ns);
+  // Returns when the next flush begins at the latest. REQUIRES: the log is dirty, and dirty_since_ns is known.
+  int64_t DueNs(const HeldRegion& region) const;
 
   Fabric* const fabric_;
   Scheduler* const scheduler_;

@@ -371,7 +371,23 @@ TEST_F(LogFlusherTest, FinishSaysWhatMayNotBeOnADiskThatHangs) {
 
 class SyncLogFlusherTest : public LogFlusherTest {
  protected:
-  SyncLogFlusherTest() : LogFlusherTest(Durability::kSync) {}
+  static constexpr int64_t kSlowDiskNs = 100'000;
+
+  // The first flush has had the two records of a new log. Nobody waits for them any more.
+  SyncLogFlusherTest() : LogFlusherTest(Durability::kSync) { PassTime(LogFlusherOptions().gather_max_ns); }
+  void Append(int records) {
+    for (int i = 0; i < records; ++i) region()->log->Append(RecordKind::kPut, "key", "value");
+  }
+  // Flushes records, as a disk does that is slow from then on.
+  void FlushRecords(int records) {
+    pool_.set_mean_ns(kSlowDiskNs);
+    Append(records);
+    Turn();
+    const int64_t begun_ns = network_.now_ns();
+    while (region()->log->flushing()) Turn();
+    took_ns_ = network_.now_ns() - begun_ns;
+  }
+  int64_t took_ns_ = 0;  // By the last FlushRecords.
 };
 
 // Each acknowledgement waits for a flush, so none is delayed. What comes during one goes with the next.
@@ -384,6 +400,68 @@ TEST_F(SyncLogFlusherTest, FlushesFollowEachOther) {
   for (int i = 0; i < 10; ++i) log->Append(RecordKind::kPut, std::to_string(i), "value");
   EXPECT_LT(TimeToFlush(), kBoundNs / 10);
   EXPECT_EQ(flusher_.counters().flushes, flushes + 2);
+}
+
+// Otherwise the first client to send again would have a flush of its own, and the others would wait for it.
+TEST_F(SyncLogFlusherTest, AFlushWaitsForThoseThatTheLastOneHasAnswered) {
+  FlushRecords(3);
+  Append(2);
+  Turn();
+  EXPECT_FALSE(region()->log->flushing());
+  EXPECT_GT(flusher_.NextNs(), network_.now_ns());
+  EXPECT_LE(flusher_.NextNs(), network_.now_ns() + took_ns_ / 4);
+  Append(1);
+  Turn();
+  EXPECT_TRUE(region()->log->flushing());
+  Append(1);  // Comes during the flush, and belongs to those that are waited for after it.
+  while (region()->log->flushing()) Turn();
+  Append(2);
+  Turn();
+  EXPECT_FALSE(region()->log->flushing());
+  Append(1);
+  Turn();
+  EXPECT_TRUE(region()->log->flushing());
+}
+
+TEST_F(SyncLogFlusherTest, AFlushWaitsForThemForAQuarterOfTheLastOne) {
+  FlushRecords(3);
+  EXPECT_GT(took_ns_, kSlowDiskNs / 10);
+  Append(2);
+  const int64_t begun_ns = network_.now_ns();
+  while (!region()->log->flushing()) Turn();
+  EXPECT_GE(network_.now_ns() - begun_ns, took_ns_ / 8);
+  EXPECT_LE(network_.now_ns() - begun_ns, took_ns_ / 4 + 1'000);
+}
+
+// A disk may hang for seconds.
+TEST_F(SyncLogFlusherTest, AFlushWaitsForThemForAMillisecondAtMost) {
+  Append(3);
+  Turn();
+  pool_.SetPaused(true);
+  PassTime(100 * LogFlusherOptions().gather_max_ns);
+  pool_.SetPaused(false);
+  while (region()->log->flushing()) Turn();
+  Append(2);
+  const int64_t begun_ns = network_.now_ns();
+  while (!region()->log->flushing()) Turn();
+  EXPECT_LE(network_.now_ns() - begun_ns, LogFlusherOptions().gather_max_ns + 1'000);
+}
+
+TEST_F(SyncLogFlusherTest, AClientAloneWaitsForNobody) {
+  for (int i = 0; i < 3; ++i) {
+    Append(1);
+    Turn();
+    EXPECT_TRUE(region()->log->flushing());
+    while (region()->log->flushing()) Turn();
+  }
+}
+
+TEST_F(SyncLogFlusherTest, AFlushThatIsAskedForWaitsForNobody) {
+  FlushRecords(3);
+  Append(1);
+  region()->RequestFlush();
+  Turn();
+  EXPECT_TRUE(region()->log->flushing());
 }
 
 // However slow the disk is, no write is acknowledged before it is on it.
