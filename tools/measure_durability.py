@@ -15,8 +15,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from tools import cluster
+from tools import cluster, measure_rados
 from tools.measure_cluster import Measurement, row
+
+PARTS = ("puts", "protected", "rados", "size", "takeover", "restart")
 
 
 def disk_rates(directory):
@@ -190,11 +192,12 @@ def main():
     parser.add_argument("--keys", type=int, default=500_000)
     parser.add_argument("--seconds", type=float, default=4, help="seconds per measurement of puts")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", choices=("puts", "protected", "size", "takeover", "restart"))
+    parser.add_argument("--only", choices=PARTS)
+    parser.add_argument("--osds", type=int, default=1, choices=(1, 2, 3), help="OSDs of the Ceph of `rados`, all on this machine")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="cell-durability-", dir=args.dir) as temporary:
         directory = Path(temporary)
-        parts = [args.only] if args.only else ["puts", "protected", "size", "takeover", "restart"]
+        parts = [args.only] if args.only else PARTS
         syncs, megabytes = disk_rates(directory)
         print(f"The disk: {syncs:,.0f} syncs of 4 KB a second, one after the other; {megabytes:,.0f} MB/s by `dd bs=1M oflag=dsync`. "
               f"Memory: {touch_seconds():.2f} s for the first touch of a GB")
@@ -202,6 +205,8 @@ def main():
             put_rates(directory, args.keys, args.seconds, args.rounds)
         if "protected" in parts:
             protected(directory, args.keys, args.seconds, args.rounds)
+        if "rados" in parts:
+            measure_rados.measure(directory, args.osds, args.rounds)
         if "size" in parts:
             log_size(directory, 200_000)
         if "takeover" in parts:
