@@ -15,11 +15,9 @@ import time
 import unittest
 from pathlib import Path
 
+from tests.rados_case import SMALL, RadosCase
 from tools import cluster, cluster_directory, cluster_down
-from tools.ceph_server import Ceph
-from tools.free_ports import free_port
 
-SMALL = {"meganode_bytes": 1 << 20, "extents_bytes": 2 << 20, "regions_max": 64, "durability": "sync"}
 KEYS = 15_000
 
 # How somebody may damage the log of a region: the object that is damaged, what the command `rados` does to it, and what
@@ -42,43 +40,7 @@ DAMAGES = (
 )
 
 
-class Rados(unittest.TestCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.temporary = tempfile.TemporaryDirectory(prefix="cell-rados-")
-        cls.ceph = Ceph(Path(cls.temporary.name) / "ceph", free_port(), osds=3)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.ceph.stop(signal.SIGKILL)
-        cls.temporary.cleanup()
-
-    def setUp(self):
-        self.directory = Path(tempfile.mkdtemp(prefix="cluster-", dir=self.temporary.name))
-        self.place = f"rados:cell@{self.ceph.conf}"
-        self.servers = []
-
-    def tearDown(self):
-        if os.environ.get("CELL_SHOW_LOGS"):
-            for log in sorted(self.directory.glob("server-*.log")):
-                print(log.read_text())
-        for process in self.servers:
-            if process.poll() is None:
-                process.send_signal(signal.SIGCONT)
-        cluster.end(self.servers)
-        if (self.directory / "processes.json").exists():
-            cluster_down.down(self.directory)
-        if cluster.settings_of(self.directory) is not None:
-            cluster.wipe(self.directory)
-        self.assertEqual(self.objects(), [])  # Nothing is left of any log.
-
-    def objects(self):
-        return self.ceph.run("rados", "-p", "cell", "ls").split()
-
-    def up(self, servers=3, **options):
-        self.options = {**SMALL, "servers": servers, "log_store": self.place, **options}
-        self.servers = cluster.up(self.directory, **self.options)
-
+class Rados(RadosCase):
     def up_again(self):
         cluster_down.down(self.directory)
         for process in self.servers:
@@ -89,15 +51,6 @@ class Rados(unittest.TestCase):
         flags = ["--log-store", self.place, "--takeover-after", "0.5"]
         self.servers[server] = cluster.start_server(self.directory, f"server-{server}", flags)
         cluster_directory.write_processes(self.directory, self.servers)
-
-    def ctl(self, *arguments, **options):
-        return subprocess.run([cluster.binary("tools/cellctl"), "--cluster", cluster_directory.address_of(self.directory), *arguments], stdout=subprocess.PIPE,
-                              stderr=subprocess.PIPE, check=False, text=True, timeout=120, env=cluster.environment(self.directory), **options)
-
-    def done(self, *arguments, **options):
-        result = self.ctl(*arguments, **options)
-        self.assertEqual(result.returncode, 0, result.stderr)
-        return result.stdout
 
     def load(self, prefix="key", keys=KEYS):
         lines = sorted(f"{prefix}{i * 7919 % 1000003:07}\t{i} {'v' * 100}" for i in range(keys))
@@ -172,9 +125,7 @@ class Rados(unittest.TestCase):
         """Writes fail while the pool is full, reads go on, and nothing that was acknowledged is lost."""
         self.up(servers=1)
         loaded = self.load(keys=2000)
-        try:
-            for ratio, value in (("nearfull", 0.0001), ("backfillfull", 0.0002), ("full", 0.0003)):
-                self.ceph.ceph("osd", f"set-{ratio}-ratio", value)
+        with self.full_pool():
             deadline = time.monotonic() + 60
             refused = self.ctl("put", "refused", "x", "--timeout", "3")
             while refused.returncode == 0 and time.monotonic() < deadline:  # The OSDs notice it after some seconds.
@@ -183,10 +134,6 @@ class Rados(unittest.TestCase):
             key, value = loaded.splitlines()[0].split("\t")
             self.assertEqual(self.done("get", key), value)
             self.assertIn("the pool is full", (self.directory / "server-0.log").read_text())
-        finally:
-            for ratio, value in (("full", 0.95), ("backfillfull", 0.9), ("nearfull", 0.85)):
-                self.ceph.ceph("osd", f"set-{ratio}-ratio", value)
-            self.ceph.wait_until_active()
         self.done("put", "later", "y", "--timeout", "60")
         left = [line for line in self.done("scan").splitlines(keepends=True) if not line.startswith("refused\t")]
         self.assertEqual("".join(left), loaded + "later\ty\n")
@@ -202,12 +149,8 @@ class Rados(unittest.TestCase):
 
     def test_what_is_wrong_is_said(self):
         self.assertIn("has no pool other (ceph osd pool create other)", self.refused(f"rados:other@{self.ceph.conf}"))
-        self.assertIn("cannot read the Ceph configuration /nowhere/ceph.conf", self.refused("rados:cell@/nowhere/ceph.conf"))
-        conf = Path(self.temporary.name) / "wrong.conf"
-        conf.write_text(self.ceph.conf.read_text().replace(f"keyring = {self.ceph.directory}/keyring", "keyring = /nowhere/keyring"))
-        self.assertIn("does not let this client in", self.refused(f"rados:cell@{conf}"))
-        conf.write_text(self.ceph.conf.read_text().replace(f"v2:127.0.0.1:{self.ceph.port}", f"v2:127.0.0.1:{free_port()}"))
-        self.assertIn("the monitors of the Ceph cluster", self.refused(f"rados:cell@{conf}"))
+        for configuration, said in self.wrong_configurations():
+            self.assertIn(said, self.refused(f"rados:cell{configuration}"))
 
     def test_a_user_with_the_right_to_this_pool_alone(self):
         """The user that durability.md describes; and one that may only read."""
@@ -287,9 +230,6 @@ class Rados(unittest.TestCase):
             time.sleep(0.4)
             before, regions = regions, [json.loads(line) for line in self.done("-o", "json", "regions").splitlines()]
         return {region["region"]: region["tier"] for region in regions}
-
-    def rados(self, *arguments, **options):
-        return self.ceph.run("rados", "-p", "cell", *arguments, **options)
 
     def copy_of(self, name):
         """Returns the commands that restore an object, which may be the head of a log."""

@@ -47,6 +47,16 @@ absl::Status BackupWriter::Add(std::string_view key, std::string_view value, Exp
 
 void BackupWriter::End() { Append(RecordKind::kEnd, BytesOf(BackupEnd{sum_.pairs, sum_.checksum})); }
 
+BackupReader::BackupReader(RecordReader::Read read, const std::string& name, KeySource* keys)
+    : name_(name),
+      reader_(
+          [this, read = std::move(read)](uint64_t offset, MutableBytes to) {
+            absl::StatusOr<size_t> got = read(offset, to);
+            if (!got.ok()) read_error_ = got.status();
+            return got;
+          },
+          name, FileIdentity{}, keys) {}
+
 absl::Status BackupReader::Damaged(uint64_t offset, const std::string& what) const {
   return absl::DataLossError(
       fmt::format("{} is damaged at offset {}: {}. Take another copy, or another backup", name_, offset, what));
@@ -80,6 +90,7 @@ absl::StatusOr<std::optional<LogRecord>> BackupReader::Next() {
   while (!ended_) {
     const uint64_t at = reader_.offset();
     const absl::StatusOr<LogRecord> record = reader_.Next();
+    if (!read_error_.ok()) return read_error_;
     // The reader's own message says what to do with a log.
     if (absl::IsDataLoss(record.status())) {
       return Damaged(at, "there is no valid record, or it was changed, but the file has not ended");

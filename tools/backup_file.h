@@ -1,4 +1,5 @@
-// Defines the file that `cellctl backup` writes and `cellctl restore` reads: all pairs of a tree, in key order.
+// Defines the bytes that `cellctl backup` writes and `cellctl restore` reads: all pairs of a tree, in key order. They
+// are a file, or pieces in a pool (backup_place.h).
 //
 // It consists of log records (log_record.h) without a region:
 //
@@ -73,12 +74,13 @@ class BackupWriter {
 class BackupReader {
  public:
   // `name` is the file's, for messages. `keys` open an encrypted backup; null: there are none.
-  BackupReader(RecordReader::Read read, const std::string& name, KeySource* keys = nullptr)
-      : name_(name), reader_(std::move(read), name, FileIdentity{}, keys) {}
+  BackupReader(RecordReader::Read read, const std::string& name, KeySource* keys = nullptr);
+  BackupReader(const BackupReader&) = delete;
+  BackupReader& operator=(const BackupReader&) = delete;
 
   // Returns the next pair, valid until the next call. Returns nullopt after the last one if the count and the checksum
   // at the file's end are right. Returns DataLoss if the file is damaged or not a backup, and FailedPrecondition if
-  // another release wrote it.
+  // another release wrote it. Returns an error of `read` as it is.
   absl::StatusOr<std::optional<LogRecord>> Next();
 
   // Returns how much of the file has been read.
@@ -92,6 +94,7 @@ class BackupReader {
   absl::Status CheckEnd(const LogRecord& record, uint64_t offset);
 
   const std::string name_;
+  absl::Status read_error_;  // Of `read`.
   RecordReader reader_;
   uint64_t records_ = 0;
   bool has_checksum_ = false;  // Format 1 has none.

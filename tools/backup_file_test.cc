@@ -56,6 +56,15 @@ TEST(BackupFile, GivesBackWhatWasAdded) {
   EXPECT_EQ(*Read(Write(Sample())), Sample());
 }
 
+// For example that an object of the backup is missing.
+TEST(BackupFile, ReturnsAnErrorOfReadingAsItIs) {
+  const auto read = [](uint64_t, MutableBytes) -> absl::StatusOr<size_t> { return absl::DataLossError("named"); };
+  BackupReader reader(read, "/backup");
+  const absl::Status status = reader.Next().status();
+  EXPECT_TRUE(absl::IsDataLoss(status)) << status;
+  EXPECT_EQ(status.message(), "named");
+}
+
 TEST(BackupFile, RefusesAnyFlippedBitAndAnyEnd) {
   const std::string whole = Write({{"a", "1"}, {"b", "two"}, {"c", ""}});
   for (size_t i = 0; i < whole.size(); ++i) {

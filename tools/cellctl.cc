@@ -178,6 +178,34 @@ void DeclareGrants(CLI::App* app, CtlFlags* flags, Command* chosen) {
       ->check(CLI::IsMember({"enforce", "open"}));
 }
 
+void DeclareBackup(CLI::App* app, CtlFlags* flags, Command* chosen) {
+  const auto add = [&](const char* name, const char* what, const Command& command) {
+    CLI::App* sub = app->add_subcommand(name, what);
+    sub->callback([chosen, command] { *chosen = command; });
+    sub->footer(
+        "PLACE is a directory, or rados:POOL[/NAME][@CONF][?user=USER]: the backup NAME (without it, \"backup\") in a "
+        "pool\n"
+        "of the Ceph cluster whose ceph.conf is CONF (without it, that of CEPH_CONF, or /etc/ceph/ceph.conf), as "
+        "Ceph's "
+        "user\n"
+        "client.USER (without it, client.admin).");
+    sub->add_option("place", flags->file)->required();
+    return sub;
+  };
+  CLI::App* backup = add("backup", "Write all pairs of the tree to a new backup in PLACE", Backup);
+  CLI::App* restore =
+      add("restore", "Restore all pairs of the backup in PLACE into this cluster, which must be empty", Restore);
+  for (CLI::App* sub : {backup, restore}) {
+    sub->add_option(
+        "--key", flags->key_file,
+        "File with the keys of encrypted backups (cellctl data-key new): the first one encrypts, all decrypt");
+  }
+  restore->add_flag("--merge", flags->merge,
+                    "Allow a cluster that has keys; the backup's values replace those of equal keys");
+  add("backup-remove", "Remove the backup in PLACE, or what one that was interrupted has left there", BackupRemove)
+      ->parse_complete_callback([flags] { flags->offline = true; });
+}
+
 // Declares the arguments that name a range of keys.
 void AddRange(CLI::App* app, CtlFlags* flags) {
   app->add_option("from", flags->from, "First key; without it, the range begins with the tree");
@@ -284,18 +312,7 @@ void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
       ->needs(evict->get_option("rule"))
       ->excludes(of_keys);
   add("checkpoint", "Write checkpoints of all regions, and trim their logs", Checkpoint);
-  CLI::App* backup = add("backup", "Write all pairs of the tree to a new backup in the directory DIR", Backup);
-  backup->add_option("dir", flags->file)->required();
-  CLI::App* restore =
-      add("restore", "Restore all pairs of the backup in DIR into this cluster, which must be empty", Restore);
-  restore->add_option("dir", flags->file)->required();
-  for (CLI::App* sub : {backup, restore}) {
-    sub->add_option(
-        "--key", flags->key_file,
-        "File with the keys of encrypted backups (cellctl data-key new): the first one encrypts, all decrypt");
-  }
-  restore->add_flag("--merge", flags->merge,
-                    "Allow a cluster that has keys; the backup's values replace those of equal keys");
+  DeclareBackup(app, flags, chosen);
   add("rebalance", "Migrate regions to servers that use fewer bytes, until the load is balanced", Rebalance);
   CLI::App* log_level = add("log-level", "Set the log level of SERVER: trace, debug, info, warning or error", LogLevel);
   log_level->add_option("server", flags->server)->required();

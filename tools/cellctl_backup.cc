@@ -1,24 +1,20 @@
 // cellctl: backups of a whole tree, and their restoration into another cluster, of any shape and number of servers.
 //
-// A backup is one file, DIR/backup (backup_file.h). It gets its name only once it is complete, on disk, and was read
-// back. It is made by a scan: it has every key that was there throughout, and is not a snapshot.
-#include <signal.h>
+// A backup (backup_file.h) is a file or the objects of a pool (backup_place.h). It is there only once it is complete,
+// stored, and was read back. It is made by a scan: it has every key that was there throughout, and is not a snapshot.
 #include <unistd.h>
 
-#include <array>
-#include <filesystem>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/cleanup/cleanup.h"
 #include "cell/base/json.h"
 #include "cell/base/status_macros.h"
-#include "cell/io/file/posix_files.h"
 #include "cell/log/data_keys.h"
 #include "cell/log/record_cipher.h"
 #include "tools/backup_file.h"
+#include "tools/backup_place.h"
 #include "tools/cellctl_commands.h"
 #include "tools/progress.h"
 
@@ -28,12 +24,10 @@ namespace {
 constexpr size_t kChunkBytes = size_t{1} << 20;
 constexpr int kLanes = 32;
 
-std::string BackupPath(const CtlFlags& flags) { return flags.file + "/backup"; }
-
 std::string Pairs(uint64_t pairs) { return fmt::format("{} pairs", pairs); }
 
-BackupReader ReaderOf(const std::string& path, KeySource* keys) {
-  return BackupReader([path](uint64_t at, MutableBytes to) { return PosixFiles().Read(path, at, to); }, path, keys);
+BackupReader ReaderOf(BackupBytes* bytes, KeySource* keys) {
+  return BackupReader([bytes](uint64_t at, MutableBytes to) { return bytes->Read(at, to); }, bytes->name(), keys);
 }
 
 // Returns the keys that were given, or null.
@@ -58,17 +52,17 @@ uint64_t DataBytes(Client* client) {
   return bytes;
 }
 
-// Writes all pairs to the file. Returns their sum.
-absl::StatusOr<PairSum> WritePairs(Client* client, File* file, KeySource* keys) {
+// Writes all pairs to the backup. Returns their sum.
+absl::StatusOr<PairSum> WritePairs(Client* client, UnfinishedBackup* backup, KeySource* keys) {
   Progress progress("backing up", ::isatty(STDERR_FILENO) != 0 ? DataBytes(client) : 0);
   BackupWriter writer;
   std::optional<RecordSealer> sealer;
   if (keys != nullptr) sealer.emplace(keys, FileIdentity{});
   const auto write = [&]() -> absl::Status {
-    if (!sealer.has_value()) return file->Append(writer.Take());
+    if (!sealer.has_value()) return backup->Append(writer.Take());
     std::string sealed;
     RETURN_IF_ERROR(sealer->Seal(writer.Take(), &sealed));
-    return file->Append(sealed);
+    return backup->Append(sealed);
   };
   Scan scan = client->NewScan({});
   uint64_t bytes = 0;
@@ -85,87 +79,46 @@ absl::StatusOr<PairSum> WritePairs(Client* client, File* file, KeySource* keys) 
   }
   writer.End();
   RETURN_IF_ERROR(write());
-  RETURN_IF_ERROR(file->Sync());
+  RETURN_IF_ERROR(backup->Finish());
   return writer.sum();
 }
 
 // Reads the whole backup. Returns the sum of its pairs. Returns InvalidArgument if a key is longer than
 // `key_bytes_max`, of which an expiry takes its part.
-absl::StatusOr<PairSum> ReadPairs(const std::string& path, size_t key_bytes_max, KeySource* keys) {
-  ASSIGN_OR_RETURN(const uint64_t size, PosixFiles().Size(path));
+absl::StatusOr<PairSum> ReadPairs(BackupBytes* bytes, size_t key_bytes_max, KeySource* keys) {
+  ASSIGN_OR_RETURN(const uint64_t size, bytes->Size());
   Progress progress("checking", size);
-  BackupReader reader = ReaderOf(path, keys);
+  BackupReader reader = ReaderOf(bytes, keys);
   for (;;) {
     ASSIGN_OR_RETURN(const std::optional<LogRecord> record, reader.Next());
     if (!record.has_value()) {
       if (reader.offset() == size) return reader.sum();
       return absl::DataLossError(
-          fmt::format("{} is damaged at offset {}: it has data after its end record", path, reader.offset()));
+          fmt::format("{} is damaged at offset {}: it has data after its end record", bytes->name(), reader.offset()));
     }
     if (record->key.size() + ExpiryBytes(record->expiry) > key_bytes_max) {
       return absl::InvalidArgumentError(
           fmt::format("{} has a key of {} bytes{}, but keys of this cluster can have at most {}: create a cluster with "
                       "larger --node-bytes. Nothing was restored",
-                      path, record->key.size(), record->expiry == kNeverExpires ? "" : " whose pair expires",
+                      bytes->name(), record->key.size(), record->expiry == kNeverExpires ? "" : " whose pair expires",
                       key_bytes_max - ExpiryBytes(record->expiry)));
     }
     progress.Show(reader.offset(), [&] { return Pairs(reader.sum().pairs); });
   }
 }
 
-// Removes a file if a signal ends the program during this object's lifetime.
-class RemovedBySignal {
- public:
-  explicit RemovedBySignal(const std::string& path) {
-    path_ = path;
-    for (size_t i = 0; i < kSignals.size(); ++i) {
-      struct sigaction action {};
-      action.sa_handler = &RemoveAndEnd;
-      ::sigaction(kSignals[i], nullptr, &before_[i]);
-      // A signal that is ignored stays ignored, for example with nohup.
-      if (before_[i].sa_handler != SIG_IGN) ::sigaction(kSignals[i], &action, nullptr);
-    }
-  }
-  RemovedBySignal(const RemovedBySignal&) = delete;
-  RemovedBySignal& operator=(const RemovedBySignal&) = delete;
-  ~RemovedBySignal() {
-    for (size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &before_[i], nullptr);
-  }
-
- private:
-  static constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP};
-
-  static void RemoveAndEnd(int signal) {
-    ::unlink(path_.c_str());
-    ::signal(signal, SIG_DFL);
-    ::raise(signal);
-  }
-
-  inline static std::string path_;  // Does not change while the handlers are installed.
-  std::array<struct sigaction, kSignals.size()> before_;
-};
-
 absl::StatusOr<uint64_t> Write(Client* client, const CtlFlags& flags) {
-  PosixFiles files;
   ASSIGN_OR_RETURN(const std::shared_ptr<KeySource> keys, KeysOf(flags));
-  const std::string path = BackupPath(flags), unfinished = path + ".unfinished";
-  if (files.Size(path).ok())
-    return absl::AlreadyExistsError(fmt::format("there is already a backup in {}", flags.file));
-  RETURN_IF_ERROR(files.MakeDirectory(flags.file));
-  (void)files.Remove(unfinished);
-  const RemovedBySignal removed(unfinished);
-  ASSIGN_OR_RETURN(const std::unique_ptr<File> file, files.Create(unfinished));
-  absl::Cleanup remove = [&] { (void)files.Remove(unfinished); };
-  ASSIGN_OR_RETURN(const PairSum seen, WritePairs(client, file.get(), keys.get()));
-  ASSIGN_OR_RETURN(const PairSum written, ReadPairs(unfinished, SIZE_MAX, keys.get()));
+  ASSIGN_OR_RETURN(const std::unique_ptr<BackupPlace> place, OpenBackupPlace(flags.file));
+  ASSIGN_OR_RETURN(const std::unique_ptr<UnfinishedBackup> backup, place->Begin());
+  ASSIGN_OR_RETURN(const PairSum seen, WritePairs(client, backup.get(), keys.get()));
+  ASSIGN_OR_RETURN(const PairSum written, ReadPairs(backup.get(), SIZE_MAX, keys.get()));
   if (written != seen) {
     return absl::DataLossError(
         fmt::format("the scan returned {} pairs, but the file has {}, or different ones: no backup was made",
                     seen.pairs, written.pairs));
   }
-  RETURN_IF_ERROR(files.Rename(unfinished, path));
-  std::move(remove).Cancel();
-  RETURN_IF_ERROR(files.SyncDirectory(flags.file));
+  RETURN_IF_ERROR(backup->Commit());
   return seen.pairs;
 }
 
@@ -206,9 +159,9 @@ Task<bool> RestoreLane(Restoring* restoring) {
 }
 
 absl::StatusOr<Restored> Read(Client* client, const CtlFlags& flags) {
-  const std::string path = BackupPath(flags);
-  const absl::StatusOr<uint64_t> size = PosixFiles().Size(path);
-  if (!size.ok()) return absl::NotFoundError(fmt::format("there is no backup in {}", flags.file));
+  ASSIGN_OR_RETURN(const std::unique_ptr<BackupPlace> place, OpenBackupPlace(flags.file));
+  ASSIGN_OR_RETURN(const std::unique_ptr<BackupBytes> backup, place->Open());
+  ASSIGN_OR_RETURN(const uint64_t size, backup->Size());
   if (!flags.merge) {
     Scan scan = client->NewScan({.limit = 1});
     ASSIGN_OR_RETURN(const bool any, scan.Next());
@@ -220,9 +173,9 @@ absl::StatusOr<Restored> Read(Client* client, const CtlFlags& flags) {
   }
   ASSIGN_OR_RETURN(const std::shared_ptr<KeySource> keys, KeysOf(flags));
   // Check the whole backup first, so that nothing of a damaged one is put.
-  ASSIGN_OR_RETURN(const PairSum whole, ReadPairs(path, client->key_bytes_max(), keys.get()));
-  Progress progress("restoring", *size);
-  BackupReader reader = ReaderOf(path, keys.get());
+  ASSIGN_OR_RETURN(const PairSum whole, ReadPairs(backup.get(), client->key_bytes_max(), keys.get()));
+  Progress progress("restoring", size);
+  BackupReader reader = ReaderOf(backup.get(), keys.get());
   Restoring restoring{&reader, client};
   std::vector<Task<bool>> lanes;
   lanes.reserve(kLanes);
@@ -235,7 +188,7 @@ absl::StatusOr<Restored> Read(Client* client, const CtlFlags& flags) {
     }
   }
   if (restoring.status.ok() && restoring.pairs + restoring.expired != whole.pairs) {
-    restoring.status = absl::DataLossError(fmt::format("{} was changed while it was being read", path));
+    restoring.status = absl::DataLossError(fmt::format("{} was changed while it was being read", backup->name()));
   }
   if (!restoring.status.ok()) {
     return absl::Status(restoring.status.code(),
@@ -259,6 +212,16 @@ int Backup(Client* client, const CtlFlags& flags) {
   } else {
     fmt::print("{} pairs are backed up in {}\n", *pairs, flags.file);
   }
+  return kDone;
+}
+
+int BackupRemove(Client*, const CtlFlags& flags) {
+  const absl::StatusOr<std::unique_ptr<BackupPlace>> place = OpenBackupPlace(flags.file);
+  if (!place.ok()) return Fail(place.status());
+  const absl::StatusOr<bool> removed = (*place)->Remove();
+  if (!removed.ok()) return Fail(removed.status());
+  if (!*removed) return Fail(absl::NotFoundError(fmt::format("there is no backup in {}", flags.file)));
+  if (!flags.json()) fmt::print("the backup in {} is removed\n", flags.file);
   return kDone;
 }
 

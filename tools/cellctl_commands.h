@@ -122,5 +122,7 @@ int KeyShow(Client* client, const CtlFlags& flags);
 // Backups: cellctl_backup.cc.
 int Backup(Client* client, const CtlFlags& flags);
 int Restore(Client* client, const CtlFlags& flags);
+// Without a cluster.
+int BackupRemove(Client* client, const CtlFlags& flags);
 
 }  // namespace cell
