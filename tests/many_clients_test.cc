@@ -92,7 +92,8 @@ TEST(ManyClients, KeepTheirLeasesWithoutTheCoordinator) {
     EXPECT_GE(clients.questions() - questions, static_cast<uint64_t>(2 * kLeases * count));
     const uint64_t asked = clients.requests() - requests;
     if (fewest == 0) fewest = asked;
-    EXPECT_LE(asked, 4u * 4 * kLeases + 2 * kServers) << "four workers, four times in each lease, and what servers need";
+    EXPECT_LE(asked, 4u * 4 * kLeases + 2 * kServers)
+        << "four workers, four times in each lease, and what servers need";
     EXPECT_LE(asked, fewest + 4);
     // Each client learns of a change once, and some a second time, from a server that did not know of it yet.
     ASSERT_TRUE(clients.ChangeTable().ok());

@@ -59,7 +59,7 @@ def main():
     parser.add_argument("--members", type=int, default=20)
     parser.add_argument("--clients", type=int, nargs="+", default=[50, 200, 1000])
     parser.add_argument("--connections", type=int, nargs="+", default=[200, 1000], help="Idle connections to ZooKeeper")
-    parser.add_argument("--only", choices=["table", "clients"])
+    parser.add_argument("--only", choices=["table", "clients", "takeover"])
     parser.add_argument("--seconds", type=float, default=10)
     flags = parser.parse_args()
     os.environ["CELL_ZOOKEEPER_DIGEST"] = "cell:a password of this measurement"
@@ -68,10 +68,12 @@ def main():
         server = zookeeper_server.start_zookeeper(Path(directory) / "zookeeper", port, settings=["maxClientCnxns=0"])
         try:
             zookeeper_server.wait_for_zookeeper(port, server)
-            if flags.only != "clients":
+            if flags.only in (None, "table"):
                 measure_table(f"127.0.0.1:{port}", java_of(server), flags)
-            if flags.only != "table":
-                measure_clients(f"127.0.0.1:{port}", java_of(server), Path(directory) / "cell", flags)
+            if flags.only in (None, "clients"):
+                measure_clients(f"127.0.0.1:{port}", java_of(server), Path(directory) / "clients", flags)
+            if flags.only in (None, "takeover"):
+                measure_takeover(f"127.0.0.1:{port}", Path(directory) / "takeover")
         finally:
             os.killpg(server.pid, signal.SIGKILL)
             server.wait()
@@ -141,6 +143,36 @@ def measure_clients(zookeeper, pid, directory, flags):
             idle.stdout.readline()
             row(connections, f"{core_for(pid, flags.seconds):.1f}")
             idle.communicate()
+    finally:
+        cluster.end(servers)
+
+
+def regions_of(address):
+    return [json.loads(line) for line in subprocess.run([cluster.binary("tools/cellctl"), "--cluster", address, "-o", "json", "regions"],
+                                                        check=True, text=True, stdout=subprocess.PIPE).stdout.splitlines()]
+
+
+def measure_takeover(zookeeper, directory):
+    """Kills one of four servers that has some 100 small regions."""
+    servers = cluster.up(directory, servers=4, zookeeper=zookeeper, name="takeover", durability="async", meganode_bytes=1 << 20,
+                         extents_bytes=4 << 20, regions_max=400)
+    address = cluster_directory.address_of(directory)
+    try:
+        subprocess.run([cluster.binary("tools/cell_bench"), "--cluster", address, "--keys", "1500000", "--value-bytes", "64", "--seconds", "1"], check=True, stdout=subprocess.DEVNULL)
+        before = regions_of(address)
+        owned = [region["region"] for region in before if region["server"] == "server-3"]
+        servers[3].kill()
+        begin = time.monotonic()
+        claimed = None
+        while True:
+            left = [region for region in regions_of(address) if region["region"] in owned and
+                    (region["server"] == "server-3" or not region["served"])]
+            if claimed is None and all(region["server"] != "server-3" for region in left):
+                claimed = time.monotonic() - begin
+            if not left:
+                break
+        print("\n| regions in all | of the server that was killed | all claimed after, s | all served after, s |\n|---|---|---|---|")
+        row(len(before), len(owned), f"{claimed:.1f}", f"{time.monotonic() - begin:.1f}")
     finally:
         cluster.end(servers)
 
