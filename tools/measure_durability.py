@@ -139,6 +139,23 @@ def recovered(directory):
     return found
 
 
+# The pieces of a takeover of which a server tells for each region, and what they are.
+PIECES = {"queued": "waiting for one of the replaying threads", "fence": "fencing the log", "read": "reading files", "check": "checking the checkpoint's records: CRC, order",
+          "build": "the rest of the replay: log records, the tree, memory touched for the first time", "segment": "the first segment of the new owner",
+          "leases": "waiting for clients' leases after the replay", "table": "the region table says that it is served"}
+
+
+def pieces(directory):
+    """Prints for each piece of the recoveries the longest, the sum over all regions, and that of the region that came last."""
+    found = []
+    for log in directory.glob("server-*.log"):
+        for served, line in re.findall(r"is recovered: .*served after ([\d.]+) s: (queued .*)", log.read_text()):
+            found.append((float(served), {name: float(seconds) for name, seconds in re.findall(r"(\w+) ([\d.]+)", line)}))
+    print("\n| piece | longest, s | sum of all regions, s | region that was served last, s |\n|---|---|---|---|")
+    for name, what in PIECES.items():
+        row(what, f"{max(one[name] for _, one in found):.2f}", f"{sum(one[name] for _, one in found):.2f}", f"{max(found, key=lambda f: f[0])[1][name]:.2f}")
+
+
 def takeover(directory, keys):
     here = directory / "takeover"
     options = {"durability": "async", "regions_max": 24, "meganode_bytes": 128 << 20, "extents_bytes": 512 << 20,
@@ -162,6 +179,7 @@ def takeover(directory, keys):
             time.sleep(0.005)
         end = time.monotonic()
         replays = recovered(here)
+        pieces(here)
     busy = sum(seconds for _, seconds, _ in replays)
     print(f"\n{data / 1e6:,.0f} MB of keys and values in {len(held)} regions of one server, taken over by three: claimed {first - start:.2f} s "
           f"after kill -9, all served {end - first:.2f} s after that (of which 1.1 s is the wait for clients' leases); longest replay "

@@ -41,13 +41,6 @@ FileIdentity IdentityOf(uint32_t region, const LogPart& part) {
   return {region, part.epoch, part.sequence, part.kind == LogPart::Kind::kCheckpoint};
 }
 
-RecordReader Reader(LogStore* store, uint32_t region, const LogPart& part) {
-  const auto read = [store, region, part](uint64_t offset, MutableBytes to) {
-    return store->Read(region, part, offset, to);
-  };
-  return RecordReader(read, part.name, IdentityOf(region, part), store->keys());
-}
-
 MeganodeRange RangeOf(const LogRecord& record) {
   const auto value = Load<RangeValue>(AsBytes(record.value).data());
   MeganodeRange range{value.tier, std::string(record.key), std::nullopt, value.right};
@@ -56,6 +49,18 @@ MeganodeRange RangeOf(const LogRecord& record) {
 }
 
 }  // namespace
+
+absl::StatusOr<size_t> LogReplay::Read(const LogPart& part, uint64_t offset, MutableBytes to) const {
+  const int64_t begun_ns = NowNs();
+  absl::StatusOr<size_t> read = store_->Read(region_, part, offset, to);
+  times_.read_ns += NowNs() - begun_ns;
+  return read;
+}
+
+RecordReader LogReplay::Reader(const LogPart& part) const {
+  const auto read = [this, part](uint64_t offset, MutableBytes to) { return Read(part, offset, to); };
+  return RecordReader(read, part.name, IdentityOf(region_, part), store_->keys());
+}
 
 bool LogReplay::SetRange(const LogRecord& record) {
   if (record.kind == RecordKind::kHashRange) {
@@ -89,7 +94,7 @@ absl::Status LogReplay::Open() {
   uint64_t start = 1;
   if (checkpoint_.has_value()) {
     start = checkpoint_->sequence;
-    RecordReader reader = Reader(store_, region_, *checkpoint_);
+    RecordReader reader = Reader(*checkpoint_);
     ASSIGN_OR_RETURN(const LogRecord begin, reader.Next());
     RETURN_IF_ERROR(CheckBegin(begin, checkpoint_->name, region_));
     ASSIGN_OR_RETURN(const LogRecord range, reader.Next());
@@ -174,7 +179,7 @@ absl::Status LogReplay::ReadSegment(const LogPart& part, uint64_t limit, bool la
   ASSIGN_OR_RETURN(const uint64_t size, store_->Size(region_, part));
   segments_.emplace_back(size);
   BlockBuffer& segment = segments_.back();
-  ASSIGN_OR_RETURN(const size_t read, store_->Read(region_, part, 0, {segment.data(), segment.size()}));
+  ASSIGN_OR_RETURN(const size_t read, Read(part, 0, {segment.data(), segment.size()}));
   const std::string_view all = AsText({segment.data(), read});
   RecordOpener opener(store_->keys(), part.name, IdentityOf(region_, part));
   size_t at = 0;
@@ -327,22 +332,28 @@ absl::Status LogReplay::Apply(const LogRecord& record, const LogPart& part, uint
 absl::Status LogReplay::ReadCheckpoint(
     const std::function<absl::Status(const LogRecord&, uint64_t offset)>& visit) const {
   if (!checkpoint_.has_value()) return absl::OkStatus();
-  RecordReader reader = Reader(store_, region_, *checkpoint_);
-  for (uint64_t records = 0;; ++records) {
-    const uint64_t offset = reader.offset();
-    ASSIGN_OR_RETURN(const LogRecord record, reader.Next());
-    if (records < 2) continue;  // Open has read these.
-    if (record.kind != RecordKind::kEnd) {
+  RecordReader reader = Reader(*checkpoint_);
+  uint64_t records = 0;
+  for (std::vector<RecordReader::Placed> batch;;) {
+    const int64_t begun_ns = NowNs(), read_before_ns = times_.read_ns;
+    const absl::Status status = reader.NextBatch(&batch);
+    times_.check_ns += NowNs() - begun_ns - (times_.read_ns - read_before_ns);
+    for (const auto& [record, offset] : batch) {
+      if (++records <= 2) continue;  // Open has read these.
+      if (record.kind == RecordKind::kEnd) return CheckEnd(record, records, offset);
       RETURN_IF_ERROR(visit(record, offset));
-      continue;
     }
-    const auto end = Load<CheckpointEnd>(AsBytes(record.value).data());
-    if (end.records != records) return Damaged(*checkpoint_, offset, "its end record has a wrong count");
-    if (end.log_sequence < next_sequence_) return absl::OkStatus();
-    return Damaged(*checkpoint_, offset,
-                   fmt::format("it needs the log up to record {}, but the log ends with record {}", end.log_sequence,
-                               next_sequence_ - 1));
+    RETURN_IF_ERROR(status);
   }
+}
+
+absl::Status LogReplay::CheckEnd(const LogRecord& record, uint64_t records, uint64_t offset) const {
+  const auto end = Load<CheckpointEnd>(AsBytes(record.value).data());
+  if (end.records != records - 1) return Damaged(*checkpoint_, offset, "its end record has a wrong count");
+  if (end.log_sequence < next_sequence_) return absl::OkStatus();
+  return Damaged(*checkpoint_, offset,
+                 fmt::format("it needs the log up to record {}, but the log ends with record {}", end.log_sequence,
+                             next_sequence_ - 1));
 }
 
 absl::Status LogReplay::ForEachUnordered(const Visit& visit) const {

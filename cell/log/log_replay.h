@@ -25,10 +25,12 @@
 #include <utility>
 #include <vector>
 
+#include "cell/base/clock.h"
 #include "cell/io/file/block_buffer.h"
 #include "cell/layout/log_record.h"
 #include "cell/layout/region.h"
 #include "cell/log/log_store.h"
+#include "cell/log/record_reader.h"
 
 namespace cell {
 
@@ -43,8 +45,10 @@ class LogReplay {
 
   // `is_gone` answers for the table that names the log's reader as the owner of `region`. Without it, nothing is gone.
   // Ignores what was written before `first_epoch`: that was for an earlier region with this id.
-  explicit LogReplay(LogStore* store, uint32_t region, GoneAt is_gone = nullptr, uint64_t first_epoch = 1)
-      : store_(store), region_(region), is_gone_(std::move(is_gone)), first_epoch_(first_epoch) {}
+  // By `clock`, which may be null, times() says how long it took.
+  explicit LogReplay(LogStore* store, uint32_t region, GoneAt is_gone = nullptr, uint64_t first_epoch = 1,
+                     const Clock* clock = nullptr)
+      : store_(store), region_(region), is_gone_(std::move(is_gone)), first_epoch_(first_epoch), clock_(clock) {}
 
   // Reads the log. Returns NotFound if there is none. Returns DataLoss if it is damaged; the message says where, and
   // what to do. Returns FailedPrecondition if another release wrote it in a format that this one does not read.
@@ -73,13 +77,24 @@ class LogReplay {
   // may be read back intact until its machine loses power, and a second sync of it may succeed without having done
   // anything (Linux reports an error once, and then considers the pages clean).
   Rest RestFor(uint32_t epoch) const;
+  // Says where the time went since the construction, up to the last ForEach.
+  struct Times {
+    int64_t read_ns = 0;   // Reading files.
+    int64_t check_ns = 0;  // Finding, checking and decrypting the checkpoint's records.
+  };
+  const Times& times() const { return times_; }
   // Return how many records there were in the log, and how many bytes were behind its end.
   uint64_t records() const { return records_; }
   uint64_t torn_bytes() const { return torn_bytes_; }
 
  private:
+  int64_t NowNs() const { return clock_ == nullptr ? 0 : clock_->NowNs(); }
+  absl::StatusOr<size_t> Read(const LogPart& part, uint64_t offset, MutableBytes to) const;
+  RecordReader Reader(const LogPart& part) const;
   absl::Status ForEachUnordered(const Visit& visit) const;
   absl::Status ReadCheckpoint(const std::function<absl::Status(const LogRecord&, uint64_t offset)>& visit) const;
+  // Checks the end record of the checkpoint, its `records`-th.
+  absl::Status CheckEnd(const LogRecord& record, uint64_t records, uint64_t offset) const;
   // Returns false if the record is not that of a range.
   bool SetRange(const LogRecord& record);
   absl::Status ReadSegment(const LogPart& part, uint64_t limit, bool last);
@@ -107,6 +122,8 @@ class LogReplay {
   const uint32_t region_;
   const GoneAt is_gone_;
   const uint64_t first_epoch_;
+  const Clock* const clock_;
+  mutable Times times_;
   std::optional<LogPart> checkpoint_;
   bool has_range_ = false;
   MeganodeRange range_;

@@ -59,16 +59,36 @@ absl::StatusOr<LogRecord> RecordReader::Next() {
     record = ParseRecord(Rest(), region_);
   }
   if (!record.has_value()) return DamagedFile(name_, offset(), "there is no valid record, but the file has not ended");
+  RETURN_IF_ERROR(Accept(&*record));
+  return *record;
+}
+
+absl::Status RecordReader::Accept(LogRecord* record) {
   if (record->sequence != ++count_ || record->epoch != epoch_) {
     return DamagedFile(name_, offset(), fmt::format("record {} is not the expected record", record->sequence));
   }
   if (count_ == 1 && record->kind == RecordKind::kBegin) {
     RETURN_IF_ERROR(opener_.Begin(*record));
   } else {
-    RETURN_IF_ERROR(opener_.Open(&*record, offset()));
+    RETURN_IF_ERROR(opener_.Open(record, offset()));
   }
   at_ += record->bytes();
-  return *record;
+  return absl::OkStatus();
+}
+
+absl::Status RecordReader::NextBatch(std::vector<Placed>* batch) {
+  batch->clear();
+  const uint64_t first = offset();
+  ASSIGN_OR_RETURN(const LogRecord record, Next());
+  batch->push_back({record, first});
+  while (batch->size() < kBatchRecords && batch->back().record.kind != RecordKind::kEnd) {
+    std::optional<LogRecord> next = ParseRecord(Rest(), region_);
+    if (!next.has_value()) break;  // It was not read completely, or the next call says what is wrong.
+    const uint64_t at = offset();
+    RETURN_IF_ERROR(Accept(&*next));
+    batch->push_back({*next, at});
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace cell

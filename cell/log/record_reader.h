@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "cell/io/file/block_buffer.h"
@@ -34,12 +35,25 @@ class RecordReader {
   // finished file has an end record, or if the record of an encrypted file was changed. Returns FailedPrecondition if
   // the file cannot be decrypted (RecordOpener::Begin).
   absl::StatusOr<LogRecord> Next();
+  // A record, and its offset in the file.
+  struct Placed {
+    LogRecord record;
+    uint64_t offset;
+  };
+  // Sets *batch to the next record, and to those behind it that need no further read, at most kBatchRecords and not
+  // beyond an end record. They are valid until the next call. Returns the errors of Next; *batch then has the records
+  // before the one with the error.
+  absl::Status NextBatch(std::vector<Placed>* batch);
   // Returns the offset of the next record.
   uint64_t offset() const { return read_bytes_ - (end_ - at_); }
 
  private:
   std::string_view Rest() const { return AsText({buffer_.data() + at_, end_ - at_}); }
   absl::Status ReadOn();
+  // Checks and opens the record at the beginning of what is left, and goes on to the next.
+  absl::Status Accept(LogRecord* record);
+
+  static constexpr size_t kBatchRecords = 256;
 
   const Read read_;
   const std::string name_;

@@ -1,6 +1,7 @@
 #include "cell/server/change/recoverer.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "cell/cluster/membership_await.h"
 #include "cell/cluster/placement.h"
@@ -307,14 +308,21 @@ Task<bool> Recoverer::HandleFailure(uint32_t region, uint64_t epoch, absl::Statu
 absl::Status Recoverer::Replay(uint32_t region, uint64_t epoch, const RegionTable& table, RegionMemory* memory,
                                Replayed* replayed) const {
   LogStore* const store = logs_->store();
-  const int64_t begun_ns = clock_->NowNs();
+  int64_t step_ns = replayed->begun_ns = clock_->NowNs();
+  const auto step_took = [this, &step_ns] {
+    const int64_t now_ns = clock_->NowNs();
+    return now_ns - std::exchange(step_ns, now_ns);
+  };
   RETURN_IF_ERROR(store->Fence(region, static_cast<uint32_t>(epoch)));
+  replayed->fence_ns = step_took();
   const RegionTable::Entry* const entry = table.Find(region);
   if (entry == nullptr) return absl::AbortedError("the region is gone");
   const LogReplay::GoneAt is_gone = [&table](uint32_t other, uint32_t at) { return table.IsGone(other, at); };
-  LogReplay replay(store, region, is_gone, entry->first_epoch);
+  LogReplay replay(store, region, is_gone, entry->first_epoch, clock_);
   RETURN_IF_ERROR(replay.Open());
   RETURN_IF_ERROR(RebuildRegion(replay, region, regions_->shape(), memory, &replayed->content, regions_->pairs()));
+  replayed->rebuild_ns = step_took();
+  replayed->times = replay.times();
   replayed->cuts = replay.cuts();
   replayed->joined = replay.joined();
   replayed->records = replay.records();
@@ -322,8 +330,18 @@ absl::Status Recoverer::Replay(uint32_t region, uint64_t epoch, const RegionTabl
   const LogReplay::Rest rest = replay.RestFor(static_cast<uint32_t>(epoch));
   ASSIGN_OR_RETURN(replayed->writer, store->Open(region, static_cast<uint32_t>(epoch), rest.sequence, rest.bytes));
   replayed->next_sequence = rest.next_sequence;
-  replayed->took_ns = static_cast<uint64_t>(clock_->NowNs() - begun_ns);
+  replayed->segment_ns = step_took();
   return absl::OkStatus();
+}
+
+std::string Recoverer::Replayed::Timeline(int64_t claimed_ns, int64_t waited_ns, int64_t served_ns) const {
+  const auto seconds = [](int64_t ns) { return static_cast<double>(ns) / 1e9; };
+  return fmt::format(
+      "queued {:.3f}, fence {:.3f}, read {:.3f}, check {:.3f}, build {:.3f}, segment {:.3f}, leases {:.3f}, "
+      "table {:.3f}",
+      seconds(begun_ns - claimed_ns), seconds(fence_ns), seconds(times.read_ns), seconds(times.check_ns),
+      seconds(rebuild_ns - times.read_ns - times.check_ns), seconds(segment_ns),
+      seconds(waited_ns - begun_ns - took_ns()), seconds(served_ns - waited_ns));
 }
 
 Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_t claimed_ns) {
@@ -357,6 +375,7 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
     regions_->NotArrived(region, *memory, *written);
     co_return absl::CancelledError("this server is shutting down");
   }
+  const int64_t waited_ns = clock_->NowNs();
   HeldRegion* const held = regions_->Arrived(region, *memory, std::move(written), epoch, RegionState::kFrozen);
   RegionClaim held_claim(held, ClaimPurpose::kRecover);
   held->SetLog(std::make_shared<RegionLog>(region, static_cast<uint32_t>(epoch), replayed.next_sequence,
@@ -389,10 +408,11 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
   for (const auto& [joined, last_epoch] : replayed.joined) co_await logs_->RemoveLog(joined, last_epoch);
   sync_points_->Reach("takeover: serves");
   ++counters_.recovered;
-  counters_.last_served_ns = clock_->NowNs() - claimed_ns;
-  spdlog::info("region {} is recovered: {} keys, {} log records; replayed in {:.3f} s, served after {:.3f} s{}", region,
-               held->store->keys(), replayed.records, static_cast<double>(replayed.took_ns) / 1e9,
-               static_cast<double>(counters_.last_served_ns) / 1e9,
+  const int64_t served_ns = clock_->NowNs();
+  counters_.last_served_ns = served_ns - claimed_ns;
+  spdlog::info("region {} is recovered: {} keys, {} log records; replayed in {:.3f} s, served after {:.3f} s: {}{}",
+               region, held->store->keys(), replayed.records, static_cast<double>(replayed.took_ns()) / 1e9,
+               static_cast<double>(counters_.last_served_ns) / 1e9, replayed.Timeline(claimed_ns, waited_ns, served_ns),
                replayed.torn_bytes == 0
                    ? ""
                    : fmt::format("; {} bytes of an incomplete record at the end of the log were discarded",

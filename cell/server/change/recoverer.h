@@ -94,7 +94,14 @@ class Recoverer {
     RegionContent content;
     std::map<uint32_t, uint32_t> cuts;
     std::map<uint32_t, uint32_t> joined;
-    uint64_t records = 0, torn_bytes = 0, took_ns = 0;
+    uint64_t records = 0, torn_bytes = 0;
+    // When the replay began, by the clock, and how long its steps took.
+    int64_t begun_ns = 0, fence_ns = 0, rebuild_ns = 0, segment_ns = 0;
+    LogReplay::Times times;
+
+    int64_t took_ns() const { return fence_ns + rebuild_ns + segment_ns; }
+    // Says where the time from the claim until `served_ns` went, for a message.
+    std::string Timeline(int64_t claimed_ns, int64_t waited_ns, int64_t served_ns) const;
   };
 
   void DropLost();
