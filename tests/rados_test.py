@@ -143,7 +143,7 @@ class Rados(RadosCase):
         began = time.monotonic()
         with self.assertRaises(cluster.ClusterError) as raised:
             cluster.up(self.directory, **{**SMALL, "servers": 1, "log_store": place, **options})
-        self.assertLess(time.monotonic() - began, 50)
+        self.assertLess(time.monotonic() - began, 120)  # Nothing hangs. Librados gives up after 15 s, on a busy machine later.
         self.assertFalse((self.directory / "up.json").exists())  # Nothing is left.
         return str(raised.exception)
 
