@@ -21,7 +21,7 @@
 namespace cell {
 
 enum class RegionState : uint8_t {
-  kFilling,  // Not yet part of the tree, or of a table. Read and written only by the few that know of it.
+  kFilling,  // Not yet part of the tree, or of a table. Read and written by what fills it, but not for clients.
   kServing,  // Read and written.
   kFrozen,   // Read but not written: writes wait.
   kSealed,   // Neither read nor written: another worker has it, or is about to.

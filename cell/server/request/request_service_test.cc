@@ -152,6 +152,16 @@ TEST_F(AddRouteTest, AFrozenRegionTakesNoRoute) {
   EXPECT_EQ(region->tree->RouteOf("key").next, RootOf(3));
 }
 
+TEST_F(AddRouteTest, ARegionThatIsBeingFilledTakesNoRoute) {
+  RegionContent content;
+  content.range = {1, "", std::nullopt, Pointer()};
+  HeldRegion* const region = *regions_.Create(2, content, RegionState::kFilling);
+  ASSERT_TRUE(region->tree->InsertRoute("", RootOf(1)).ok());
+  ExpectRoute(Add("key"), RouteKind::kNotHeld);
+  region->ChangeState(RegionState::kServing);
+  EXPECT_EQ(CodeOf(Add("key")), absl::StatusCode::kOk);
+}
+
 TEST_F(AddRouteTest, ARouteOfALowerTierIsLedOn) {
   const HeldRegion* const region = CreateRoutes(/*tier=*/2);
   ExpectRoute(Add("key"), RouteKind::kChild);
@@ -432,6 +442,33 @@ TEST_F(RequestServiceTest, SaysWhichRegionTableItKnowsAndHowOldThatIs) {
   EXPECT_EQ(reply->cluster, Crc64(membership_.state().uuid));
   EXPECT_GT(reply->age_ns, 0u);
   EXPECT_LE(reply->age_ns, static_cast<uint64_t>(server_->NowNs() - read_ns));
+}
+
+// A split has made some of its nodes, which lead to others that are not there yet. Nobody is led to the region, but any
+// peer can name it.
+TEST_F(RequestServiceTest, ServesNothingOfARegionThatIsBeingFilled) {
+  HeldRegion* const filled = *regions_.Create(2, {}, RegionState::kFilling);
+  ASSERT_TRUE(filled->tree->Put("key", "value", Crc64("value", Crc64("key"))).ok());
+  const auto kind_of = [](const std::string& reply) {
+    const absl::StatusOr<RouteView> route = ParseRouteReply(AsBytes(reply));
+    return route.ok() ? std::optional(route->kind) : std::nullopt;
+  };
+  const auto ask = [&](const std::string& head, const std::string& body = "") { return kind_of(Call(head, body)); };
+  const Pointer root = RootOf(2);
+  const auto all = [&] {
+    return std::vector<std::optional<RouteKind>>{
+        ask(MakeKeyRequest(MessageKind::kSearch, root, {}, "key")),
+        ask(MakeKeyRequest(MessageKind::kGet, root, {}, "key")),
+        ask(MakeKeyRequest(MessageKind::kDelete, root, {}, "other")),
+        ask(MakePutRequest(root, {}, Crc64("x", Crc64("other")), "other", 1, 0), "x"),
+        ask(MakeScanRequest(root, "", std::nullopt, {10, kMessageBytesMax})),
+        ask(MakeRangeRequest(MessageKind::kCount, root, "", "")),
+        ask(MakeRangeRequest(MessageKind::kDeleteRange, root, "a", "b"))};
+  };
+  EXPECT_EQ(all(), std::vector<std::optional<RouteKind>>(7, RouteKind::kNotHeld));
+  EXPECT_EQ(filled->tree->keys(), 1u);
+  filled->ChangeState(RegionState::kServing);
+  EXPECT_EQ(all(), std::vector<std::optional<RouteKind>>(7, std::nullopt));
 }
 
 TEST_F(RequestServiceTest, AClientOfAnotherVersionIsTold) {

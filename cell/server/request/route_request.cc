@@ -30,7 +30,7 @@ absl::StatusOr<bool> Change(ServedRegions* served, const Parsed<RouteRequest>& r
 absl::StatusOr<size_t> ServeRouteRequest(ServedRegions* served, ConstBytes message, MutableBytes to) {
   ASSIGN_OR_RETURN(const Parsed<RouteRequest> request, ParseRouteRequest(message));
   HeldRegion* const region = served->FindHeld(request.fixed.root.region());
-  if (region == nullptr || !region->writable()) {
+  if (region == nullptr || !region->writable() || region->state() == RegionState::kFilling) {
     return WriteRouteReply(to, {RouteKind::kNotHeld, {}, {}, {}, false, false});
   }
   if (region->tree == nullptr) return NoMeganode(*region);

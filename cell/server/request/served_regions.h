@@ -52,7 +52,11 @@ class ServedRegions {
   HeldRegion* FindHeld(uint32_t region) const { return regions_->Find(region); }
 
  private:
-  bool Readable(const HeldRegion& region) const { return region.readable() && (leased_ || region.log == nullptr); }
+  // A region that is being filled has half-made nodes. Nothing leads to it yet, but any peer can name it, and a client
+  // may know an earlier region with its id.
+  bool Readable(const HeldRegion& region) const {
+    return region.readable() && region.state() != RegionState::kFilling && (leased_ || region.log == nullptr);
+  }
 
   const Clock* const clock_;
   Regions* const regions_;
