@@ -12,7 +12,7 @@ import time
 MUTANTS = {
     "no-fence": (29, 250),
     "synced-too-early": (12, 30),
-    "no-server-lease": (946, 4000),
+    "no-server-lease": (1206, 4000),
     "no-version-check": (1, 30),
     "no-node-crc": (1, 30),
     "no-extent-crc": (1, 30),
@@ -23,7 +23,7 @@ MUTANTS = {
     "epoch-unchecked": (207, 630),
     "table-lease-unchecked": (3539, 4000),
     "stale-cache-trusted": (1, 30),
-    "cuckoo-from-front": (627, 1900),
+    "cuckoo-from-front": (1269, 4000),
     "no-second-look": (339, 1000),
     "applied-before-log": (4, 30),
     "fence-checked-too-early": (4835, 5000),
