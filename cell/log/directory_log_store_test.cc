@@ -120,6 +120,33 @@ TEST_F(DirectoryLogStoreTest, AnOwnerThatIsFencedWhileItBeginsASegmentIsToldSo) 
   EXPECT_GT(told, 5);
 }
 
+// Another worker fences the owner, and reads its log, between any two steps of a sync. On this disk hosts see only what
+// is synced.
+TEST_F(DirectoryLogStoreTest, AnOwnerThatIsFencedWhileItSyncsAcknowledgesOnlyWhatTheNextOneReads) {
+  int told = 0;
+  bool synced = false;
+  for (uint64_t steps = 0; !synced; ++steps) {
+    TwoHosts two(1);
+    two.disk.set_cached(true);
+    absl::Status status;
+    SimFiber syncing([&] {
+      status = two.segment->Append("record");
+      if (status.ok()) status = two.segment->Sync();
+    });
+    for (uint64_t i = 0; i < steps && !syncing.ended(); ++i) syncing.Resume();
+    synced = syncing.ended();
+    ASSERT_TRUE(two.store.Fence(kRegion, 2).ok());
+    uint64_t bytes = 0;
+    const absl::StatusOr<std::vector<LogPart>> parts = two.store.List(kRegion);
+    ASSERT_TRUE(parts.ok());
+    for (const LogPart& part : *parts) bytes += *two.store.Size(kRegion, part);
+    while (!syncing.ended()) syncing.Resume();
+    EXPECT_TRUE(!status.ok() || bytes > 0) << steps;
+    told += !status.ok();
+  }
+  EXPECT_GT(told, 1);
+}
+
 TEST_F(DirectoryLogStoreTest, NothingIsAcknowledgedIntoALogThatWasRemoved) {
   const std::unique_ptr<LogWriter> segment = *store_.Open(kRegion, 1, 1);
   ASSERT_TRUE(segment->Append("record").ok() && segment->Sync().ok());

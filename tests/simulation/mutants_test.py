@@ -26,7 +26,6 @@ MUTANTS = {
     "cuckoo-from-front": (1269, 4000),
     "no-second-look": (339, 1000),
     "applied-before-log": (4, 30),
-    "fence-checked-too-early": (4835, 5000),
     "no-directory-sync": (17, 60),
     "checkpoint-unsynced": (12, 60),
     "failed-plainly": (58, 180),
@@ -68,11 +67,11 @@ WITHOUT_OBJECTS = {"no-fence", "no-server-lease", "cuckoo-from-front", "no-direc
 # the fourth, because no client sees stamps, meganode_merge_test the fifth, joiner_test the sixth, part_joiner_test the
 # seventh, log_replay_test the next two, meganode_clear_test the next, compactor_test the one after it, request_service_test the
 # next, region_table_test the one after it, object_log_store_test the
-# next two, and table_refresher_test the last.
+# next two, table_refresher_test the one after them, and directory_log_store_test the last.
 ELSEWHERE = {"no-lease-wait", "lease-by-follower", "held-unleased", "stamp-kept", "reused-node-visible", "join-unlogged",
              "join-leftovers", "join-always-counts", "joins-without-cut", "cleared-late", "compacts-frozen",
              "root-unchecked", "gone-by-id", "made-before-entered", "segments-fenced-first",
-             "table-age-from-answer"}
+             "table-age-from-answer", "fence-checked-too-early"}
 
 
 def wrong_seed(sim: str, mutant: str, *arguments: str) -> tuple[int, str] | None:
