@@ -12,7 +12,7 @@
 namespace cell {
 
 // Answers each request as a test wants.
-class AnsweringService : public Service {
+class AnsweringService final : public Service {
  public:
   explicit AnsweringService(Fabric* fabric) : fabric_(fabric) {}
 
