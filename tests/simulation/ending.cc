@@ -118,11 +118,7 @@ void Ending::Empty() {
   // Servers that hold as many regions as they may cannot move them to each other.
   const bool one_server = world_->plan.servers + world_->plan.joining == 1;
   if (!one_server && world_->plan.regions_max < kRegionsEnough) return;
-  absl::StatusOr<uint64_t> deleted = cluster.NewClient(Patient())->DeleteRange("", std::nullopt);
-  if (IsMaybeApplied(deleted.status())) {  // A disk error may be told by the next write only. The log is replayed then.
-    world_->RunUntil(world_->now_ns() + kSettleNs, [this] { return Settled(); });
-    deleted = cluster.NewClient(Patient())->DeleteRange("", std::nullopt);
-  }
+  const absl::StatusOr<uint64_t> deleted = cluster.NewClient(Patient())->DeleteRange("", std::nullopt);
   if (!deleted.ok()) return world_->journal.Violate("at the end, delete all: {}", deleted.status().ToString());
   const auto of_tree = [&cluster] {
     std::vector<const HeldRegion*> regions;

@@ -425,6 +425,7 @@ void Faults::Heal() {
     cluster.membership(i)->set_failure(absl::OkStatus());
     if (world_->plan.durability != Durability::kNone) {
       cluster.files(i)->set_directory_slowness(1);
+      cluster.files(i)->FailAt(0, absl::OkStatus());  // A call that was to fail may not have been made.
       SetShort(i, Fault::kDiskFull, false);
       SetShort(i, Fault::kDescriptors, false);
     }
