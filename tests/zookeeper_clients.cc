@@ -3,6 +3,7 @@
 //
 //   open        opens one more; prints the cluster's uuid
 //   refresh N   refreshes the Nth; prints the version of its region table
+//   servers N   prints how many servers there are according to the Nth
 //   close N     closes the Nth
 //
 // An error is printed as "error: " and its text.
@@ -50,6 +51,8 @@ void Run(const std::string& uri) {
       if (membership.ok()) memberships[opened++] = *std::move(membership);
     } else if (command == "refresh") {
       answer = Refresh(memberships.at(which).get());
+    } else if (command == "servers") {
+      answer = fmt::format("{}", memberships.at(which)->state().servers.size());
     } else {
       memberships.erase(which);
     }

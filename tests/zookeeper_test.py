@@ -293,8 +293,12 @@ class ZooKeeper(unittest.TestCase):
             time.sleep(0.05)
         out, err = bench.communicate()
         self.assertEqual(bench.returncode, 0, err)
-        self.assertEqual(json.loads(out)["errors"], 0)
+        result = json.loads(out)
+        self.assertEqual(result["errors"], 0)
         self.assertEqual(max(seen), 1, seen)
+        # Their leases come from servers, and not from ZooKeeper after questions in vain.
+        self.assertGreater(result["table_questions"], 6)
+        self.assertLess(result["table_readings"], result["table_questions"] / 2)
 
     def clients(self):
         clients = subprocess.Popen([cluster.binary("tests/zookeeper_clients"), self.address], stdin=subprocess.PIPE,
@@ -324,9 +328,10 @@ class ZooKeeper(unittest.TestCase):
         cluster.end(self.servers)
         wiped = self.wipe("--confirm", "cell")
         self.assertEqual(wiped.returncode, 0, wiped.stderr)
-        self.up(zookeeper, servers=1)
+        self.up(zookeeper, servers=2)
         for _ in range(2):
             self.assertIn("was deleted and a new one has its name: open it again", ask("refresh 1"))
+            self.assertLess(int(ask("servers 1")), 2)  # It sees nothing of the new one.
         now = ask("open")
         self.assertNotIn("error", now)
         self.assertNotEqual(now, former)

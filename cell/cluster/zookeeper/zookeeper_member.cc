@@ -208,6 +208,14 @@ absl::Status ZooKeeperMember::ReadNewest() {
 }
 
 absl::Status ZooKeeperMember::ReadConfig() {
+  ASSIGN_OR_RETURN(const Config config, ConfigOf());
+  read_.uuid = config.uuid;
+  read_.shape = config.shape;
+  read_.durability = config.durability;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ZooKeeperMember::Config> ZooKeeperMember::ConfigOf() {
   const absl::StatusOr<std::string> config = connection_.Get(root_, nullptr, false);
   if (config.status().code() == absl::StatusCode::kNotFound) {
     return absl::NotFoundError(fmt::format(
@@ -216,18 +224,17 @@ absl::Status ZooKeeperMember::ReadConfig() {
         options_.name, options_.servers, options_.servers, options_.name));
   }
   if (!config.ok()) return config.status();
-  ASSIGN_OR_RETURN(const Config parsed, ParseConfig(*config));
-  read_.uuid = parsed.uuid;
-  read_.shape = parsed.shape;
-  read_.durability = parsed.durability;
-  return absl::OkStatus();
+  return ParseConfig(*config);
 }
 
 absl::Status ZooKeeperMember::ReadWorkers() {
   const std::string workers = root_ + "/workers";
   Stat stat{};
   ASSIGN_OR_RETURN(const std::vector<std::string> children, connection_.WatchChildren(workers, &stat));
-  if (stat.cversion == workers_version_) return absl::OkStatus();  // It grows with each znode that comes or goes.
+  const bool made_again = workers_made_zxid_ != 0 && stat.czxid != workers_made_zxid_;
+  if (made_again) RETURN_IF_ERROR(StillTheCluster());
+  // It grows with each znode that comes or goes.
+  if (!made_again && stat.cversion == workers_version_) return absl::OkStatus();
   std::map<std::string, std::map<uint32_t, ClusterState::Worker>> servers;
   std::map<std::string, std::string> controls;
   for (const WorkerId& id : WorkersAmong(children)) {
@@ -247,6 +254,7 @@ absl::Status ZooKeeperMember::ReadWorkers() {
     read_.servers.push_back(std::move(server));
   }
   workers_version_ = stat.cversion;
+  workers_made_zxid_ = stat.czxid;
   state_ = nullptr;
   return absl::OkStatus();
 }
@@ -285,10 +293,8 @@ WorkerText ZooKeeperMember::WorkerOf(const WorkerId& id, const std::string& text
 }
 
 absl::Status ZooKeeperMember::StillTheCluster() {
-  const std::string before = read_.uuid;
-  RETURN_IF_ERROR(ReadConfig());
-  if (read_.uuid == before) return absl::OkStatus();
-  read_.uuid = before;
+  ASSIGN_OR_RETURN(const Config config, ConfigOf());
+  if (config.uuid == read_.uuid) return absl::OkStatus();
   return absl::FailedPreconditionError(fmt::format("the cluster {} was deleted and a new one has its name: {}",
                                                    options_.name, is_worker() ? "stop this server" : "open it again"));
 }

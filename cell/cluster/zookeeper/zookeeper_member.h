@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "cell/base/repeats.h"
 #include "cell/cluster/cluster_text.h"
@@ -95,6 +96,8 @@ class ZooKeeperMember {
   // Returns whether read_ is what ZooKeeper has. Takes two small requests, however large the cluster is.
   bool IsCurrent();
   absl::Status ReadConfig();
+  // Returns the constants of the cluster that has this name now.
+  absl::StatusOr<Config> ConfigOf();
   absl::Status ReadTable();
   absl::Status ReadWorkers();
   // Returns the workers whose znodes are to be read: if there are too many, those that are known or own regions, so
@@ -137,8 +140,9 @@ class ZooKeeperMember {
   std::shared_ptr<const ClusterState> state_;  // The same, as it is told; null if it has changed since.
   bool watching_ = false;                      // Watches report changes of what was read.
   uint64_t read_in_ = 1;                       // Session in which it was read.
-  int workers_version_ = -1;                   // Version of its servers.
-  int64_t read_zxid_ = 0;                      // Those of its table (ZooKeeperTable::zxid, made_zxid); 0: none yet.
+  int workers_version_ = -1;                   // Version of its servers; -1: none yet.
+  int64_t workers_made_zxid_ = 0;  // ZooKeeper's count of all its changes when the znode of its servers was made.
+  int64_t read_zxid_ = 0;          // Those of its table (ZooKeeperTable::zxid, made_zxid); 0: none yet.
   int64_t read_made_zxid_ = 0;
   Repeats repeats_;
   bool announced_ = false;
