@@ -1,5 +1,4 @@
-// What the clients of a cluster cost its coordinator, which has to tell them of takeovers: as much with 10,000 as with
-// ten.
+// Checks that 10,000 clients ask a cluster's coordinator for the region table no more often than ten clients do.
 #include <gtest/gtest.h>
 
 #include <memory>

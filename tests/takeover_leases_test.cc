@@ -11,6 +11,23 @@ namespace {
 
 std::string Key(int i) { return fmt::format("k{:05}", i); }
 
+// Returns the options of a cluster whose regions are taken over, and of a client that reads them.
+TestClusterOptions Durable(int servers) {
+  TestClusterOptions options;
+  options.servers = servers;
+  options.logs.durability = Durability::kSync;
+  options.table_lease_ns = 2'000'000;
+  options.lease_wait_ns = 2'200'000;
+  return options;
+}
+ClientOptions Reader() {
+  ClientOptions options;
+  options.report = false;
+  options.reconnect_us = 20;
+  options.timeout_us = 50'000;
+  return options;
+}
+
 struct Takeover {
   Mutant mutant = Mutant::kNone;
   Path path = Path::kClient;
@@ -27,19 +44,12 @@ struct Takeover {
 // itself, which continues at that moment. That is "old", "new" or "error".
 std::string ReadAfterTakeover(const Takeover& takeover) {
   const bool in_table = takeover.in_table;
-  TestClusterOptions options;
-  options.servers = 2;
-  options.logs.durability = Durability::kSync;
+  TestClusterOptions options = Durable(2);
   options.mutant = takeover.mutant;
-  options.table_lease_ns = 2'000'000;
-  options.lease_wait_ns = 2'200'000;
   options.membership_polls_max = 50;  // A server that continues sees the newest table only gradually.
   SimCluster cluster({512, 32 << 10, 64 << 10}, {}, options);
-  ClientOptions client;
-  client.report = false;
-  client.reconnect_us = 20;
+  ClientOptions client = Reader();
   client.seed = takeover.seed;
-  client.timeout_us = 50'000;
   if (in_table) CELL_CHECK(cluster.CreateTable("t", 0, 1).ok());
   const uint32_t region = in_table ? cluster.table().tables.at("t").RegionOf(0) : cluster.table().root;
   CallOptions by;
@@ -167,16 +177,9 @@ TEST(TakeoverLeases, NorByTheLeaseOfATableThatComesMeanwhile) {
 
 // A table counts from when it was requested, however long the answer takes. The region is taken over meanwhile.
 TEST(TakeoverLeases, NorByATableThatTookLongToCome) {
-  TestClusterOptions options;
-  options.servers = 2;
-  options.logs.durability = Durability::kSync;
-  options.table_lease_ns = 2'000'000;
-  options.lease_wait_ns = 2'200'000;
+  const TestClusterOptions options = Durable(2);
   SimCluster cluster({512, 32 << 10, 64 << 10}, {}, options);
-  ClientOptions client;
-  client.report = false;
-  client.reconnect_us = 20;
-  client.timeout_us = 50'000;
+  ClientOptions client = Reader();
   client.path = Path::kClient;
   const SimCluster::DrivenClient reader = cluster.NewDrivenClient(client);
   ASSERT_TRUE(reader.client->Put("key", "old").ok());
@@ -258,16 +261,8 @@ int Questions(SimCluster* cluster, size_t server) {
 TEST(TakeoverLeases, NorByTheWordOfAServerThatKnowsAnOldTable) {
   int misled = 0;
   for (uint64_t seed = 1; seed <= 12; ++seed) {
-    TestClusterOptions options;
-    options.servers = 3;
-    options.logs.durability = Durability::kSync;
-    options.table_lease_ns = 2'000'000;
-    options.lease_wait_ns = 2'200'000;
-    SimCluster cluster({512, 32 << 10, 64 << 10}, {}, options);
-    ClientOptions client;
-    client.report = false;
-    client.reconnect_us = 20;
-    client.timeout_us = 50'000;
+    SimCluster cluster({512, 32 << 10, 64 << 10}, {}, Durable(3));
+    ClientOptions client = Reader();
     client.path = Path::kClient;
     client.seed = seed;
     const SimCluster::DrivenClient reader = cluster.NewDrivenClient(client);

@@ -48,14 +48,14 @@ class BackupPlace {
 
   // Begins a backup, and removes what one that was killed has left. Returns AlreadyExists if there is a backup.
   virtual absl::StatusOr<std::unique_ptr<UnfinishedBackup>> Begin() = 0;
-  // Returns the backup. Returns NotFound if there is none.
+  // Opens the backup. Returns NotFound if the place has none.
   virtual absl::StatusOr<std::unique_ptr<BackupBytes>> Open() = 0;
   // Removes the backup, and what one that was killed has left. Returns false if there was nothing.
   virtual absl::StatusOr<bool> Remove() = 0;
 };
 
-// Returns the place that the text names. Returns InvalidArgument if it is none of the above, and the errors of
-// RadosObjectStore::Connect.
+// Opens the place that `text` names. Returns InvalidArgument if the text has neither of the two forms above. Other
+// errors are those of RadosObjectStore::Connect.
 absl::StatusOr<std::unique_ptr<BackupPlace>> OpenBackupPlace(const std::string& text);
 
 }  // namespace cell

@@ -58,6 +58,13 @@ class BackupPoolTest : public ::testing::Test {
     if (written != content) return absl::DataLossError("it is another one");
     return backup->Commit();
   }
+  // Returns a backup of Content(25) that only has to be committed.
+  static std::unique_ptr<UnfinishedBackup> Finished(PoolBackup* place) {
+    std::unique_ptr<UnfinishedBackup> backup = *place->Begin();
+    EXPECT_TRUE(backup->Append(Content(25)).ok());
+    EXPECT_TRUE(backup->Finish().ok());
+    return backup;
+  }
   absl::StatusOr<std::string> Restore(const std::string& name = "name") {
     PoolBackup place = Place(store_.get(), name);
     ASSIGN_OR_RETURN(const std::unique_ptr<BackupBytes> backup, place.Open());
@@ -82,9 +89,7 @@ TEST_F(BackupPoolTest, GivesBackWhatWasAppended) {
 TEST_F(BackupPoolTest, IsThereFromItsCommitOn) {
   EXPECT_TRUE(absl::IsNotFound(Restore().status()));
   PoolBackup place = Place(store_.get());
-  std::unique_ptr<UnfinishedBackup> backup = *place.Begin();
-  ASSERT_TRUE(backup->Append(Content(25)).ok());
-  ASSERT_TRUE(backup->Finish().ok());
+  std::unique_ptr<UnfinishedBackup> backup = Finished(&place);
   const absl::Status unfinished = Restore().status();
   EXPECT_TRUE(absl::IsNotFound(unfinished)) << unfinished;
   EXPECT_NE(unfinished.message().find("one that is unfinished"), std::string::npos) << unfinished;
@@ -220,9 +225,7 @@ class HookedStore : public ObjectStore {
 TEST_F(BackupPoolTest, ACommitWhoseAnswerIsLostIsLookedUp) {
   HookedStore hooked(store_.get());
   PoolBackup place = Place(&hooked);
-  std::unique_ptr<UnfinishedBackup> backup = *place.Begin();
-  ASSERT_TRUE(backup->Append(Content(25)).ok());
-  ASSERT_TRUE(backup->Finish().ok());
+  std::unique_ptr<UnfinishedBackup> backup = Finished(&place);
   hooked.lose_update = true;
   EXPECT_TRUE(backup->Commit().ok());
   backup.reset();
@@ -232,9 +235,7 @@ TEST_F(BackupPoolTest, ACommitWhoseAnswerIsLostIsLookedUp) {
 TEST_F(BackupPoolTest, ACommitThatCannotBeLookedUpStays) {
   HookedStore hooked(store_.get());
   PoolBackup place = Place(&hooked);
-  std::unique_ptr<UnfinishedBackup> backup = *place.Begin();
-  ASSERT_TRUE(backup->Append(Content(25)).ok());
-  ASSERT_TRUE(backup->Finish().ok());
+  std::unique_ptr<UnfinishedBackup> backup = Finished(&place);
   hooked.lose_update = true;
   hooked.lose_head = true;
   EXPECT_TRUE(absl::IsUnavailable(backup->Commit()));
@@ -244,9 +245,7 @@ TEST_F(BackupPoolTest, ACommitThatCannotBeLookedUpStays) {
 
 TEST_F(BackupPoolTest, ARemovalThatArrivesLateRemovesNoBackupThatWasUnfinished) {
   PoolBackup place = Place(store_.get());
-  std::unique_ptr<UnfinishedBackup> backup = *place.Begin();
-  ASSERT_TRUE(backup->Append(Content(25)).ok());
-  ASSERT_TRUE(backup->Finish().ok());
+  std::unique_ptr<UnfinishedBackup> backup = Finished(&place);
   HookedStore hooked(store_.get());
   hooked.before_update = [&] { EXPECT_TRUE(backup->Commit().ok()); };
   EXPECT_TRUE(absl::IsAborted(Place(&hooked).Remove().status()));

@@ -17,7 +17,7 @@ from tools.measure_cluster import Measurement, row
 # The sizes of a cluster whose keys are in one region, and of one whose keys are in about eight.
 ONE = {"meganode_bytes": 64 << 20, "extents_bytes": 64 << 20, "regions_max": 4}
 SOME = {"meganode_bytes": 1 << 20, "extents_bytes": 1 << 20, "regions_max": 32}
-# Of sync puts: the sizes, and how many are in flight.
+# The runs of sync puts: the sizes of their regions, and the number of puts in flight.
 SYNC = ((ONE, 64), (SOME, 64), (SOME, 512))
 # The default of --sync-wait-percent, and without such a wait. Each has a pool.
 WAITS = {25: "cell", 0: "other"}

@@ -45,7 +45,7 @@ class LogReplay {
 
   // `is_gone` answers for the table that names the log's reader as the owner of `region`. Without it, nothing is gone.
   // Ignores what was written before `first_epoch`: that was for an earlier region with this id.
-  // By `clock`, which may be null, times() says how long it took.
+  // times() is measured by `clock`. Without a clock all times are 0.
   explicit LogReplay(LogStore* store, uint32_t region, GoneAt is_gone = nullptr, uint64_t first_epoch = 1,
                      const Clock* clock = nullptr)
       : store_(store), region_(region), is_gone_(std::move(is_gone)), first_epoch_(first_epoch), clock_(clock) {}

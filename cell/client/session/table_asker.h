@@ -37,14 +37,14 @@ class TableAsker {
  private:
   static constexpr size_t kAskedMax = 4;
 
-  // Returns the worker whose turn it is, or null if there is none.
+  // Returns the worker to ask next. Returns null if the cluster has no worker.
   WorkerConnection* Next(const ClusterState& cluster);
   Task<absl::StatusOr<Answer>> AskOne(WorkerConnection* worker, uint64_t cluster, int64_t deadline_ns);
 
   ClientLoop* const loop_;
   Connections* const connections_;
   ClientMetrics* const metrics_;
-  uint64_t turn_;                // Says which of asked_ is asked. Grows with each question without a usable answer.
+  uint64_t turn_;                // Chooses one of asked_. Grows with each question that got no usable answer.
   uint64_t revision_ = 0;        // Revision of the cluster's state when asked_ was made.
   std::vector<WorkerId> asked_;  // The workers that clients of this cluster ask.
 };
