@@ -33,6 +33,7 @@ class ToldStates {
   // Sets the function that Tell calls (WakeFunction).
   void SetWake(std::function<void()> wake) { wake_.Set(std::move(wake)); }
 
+  // Passes an answer, a state, or both to the owner, and wakes it.
   void Tell(Told told) {
     Add(std::move(told));
     wake_.Call();
@@ -63,6 +64,7 @@ class ToldStates {
     }
     any_.store(true, std::memory_order_release);
   }
+
   WakeFunction wake_;
   std::atomic<bool> any_ = false;
   std::mutex mutex_;                           // Guards the members below.

@@ -53,18 +53,20 @@ absl::Status ConvertCluster(ZooKeeperConnection* connection, const std::string& 
   ASSIGN_OR_RETURN(const std::string text, connection->Get(root, &config_stat, false));
   const absl::StatusOr<Config> config = ParseConfig(text, kZooKeeperFormatOfOneZnode);
   if (!config.ok()) return absl::OkStatus();  // It has another format, or is malformed: the caller says so.
+  // Another server may have converted it since the format was read, and may be one of its workers already.
+  const auto unless_converted = [&](const absl::Status& status) -> absl::Status {
+    Stat now{};
+    RETURN_IF_ERROR(connection->Get(root, &now, false).status());
+    return now.version == config_stat.version ? status : absl::OkStatus();
+  };
   ASSIGN_OR_RETURN(const std::vector<std::string> workers, connection->WatchChildren(root + "/workers", &workers_stat));
   if (!workers.empty()) {
-    return absl::FailedPreconditionError(
-        fmt::format("the cluster {} is of an earlier release, and has running servers: stop them first", root));
+    return unless_converted(absl::FailedPreconditionError(
+        fmt::format("the cluster {} is of an earlier release, and has running servers: stop them first", root)));
   }
   ASSIGN_OR_RETURN(const std::string json, connection->Get(root + "/table", &table_stat, false));
   absl::StatusOr<RegionTable> table = RegionTable::Parse(json);
-  if (!table.ok()) {  // Another server may have converted it since the format was read.
-    Stat now{};
-    RETURN_IF_ERROR(connection->Get(root, &now, false).status());
-    return now.version == config_stat.version ? table.status() : absl::OkStatus();
-  }
+  if (!table.ok()) return unless_converted(table.status());
   ++table->version;
   ASSIGN_OR_RETURN(std::vector<ZooKeeperConnection::Op> ops,
                    ZooKeeperTable::OpsToReplace(root + "/table", *std::move(table), table_stat.version));
