@@ -4,6 +4,7 @@
 // A third of the keys is in the tree; the others are in Pilaf tables, one of each layout, named by --tables.
 //
 // The exit status is 0 if everything that must be there is there, and 1 otherwise (with one line per key).
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <sstream>
@@ -39,6 +40,7 @@ struct Store {
 
 struct Key {
   int begun = 0;
+  int unknown = 0;  // The newest version whose put ended with an unknown outcome. It may be applied at any later time.
   std::map<int64_t, int> acknowledged;  // Versions and their times on CLOCK_BOOTTIME.
 };
 
@@ -54,7 +56,7 @@ std::vector<Key> Read(const Flags& flags) {
   std::string line;
   for (size_t i = 0; i < keys.size() && std::getline(file, line); ++i) {
     std::istringstream fields(line);
-    fields >> keys[i].begun;
+    fields >> keys[i].begun >> keys[i].unknown;
     int64_t ns;
     int version;
     while (fields >> ns >> version) keys[i].acknowledged[ns] = version;
@@ -92,7 +94,7 @@ int Verify(const Flags& flags, const Store& store, std::vector<Key>* keys) {
                  must, key.begun, value.status().ToString(), when);
       ++wrong;
     }
-    key.begun = version;
+    key.begun = std::max(version, key.unknown);
     key.acknowledged = {{0, version}};
   }
   fmt::print("verified; {} keys lost their last write, {} wrongly\n", lost, wrong);
@@ -123,6 +125,10 @@ Task<bool> Write(const Store* store, std::vector<Key>* keys, size_t first, size_
     if (existed.ok()) {
       key.acknowledged[client->NowNs()] = version;
       ++*acknowledged;
+    } else if (IsMaybeApplied(existed.status())) {
+      key.unknown = version;
+    } else {
+      key.begun = version - 1;  // It must never be found.
     }
   }
   co_return true;
@@ -161,7 +167,7 @@ int Run(const Flags& flags) {
   }
   std::ofstream file(flags.state, std::ios::trunc);
   for (const Key& key : keys) {
-    file << key.begun;
+    file << key.begun << ' ' << key.unknown;
     for (const auto& [ns, version] : key.acknowledged) file << ' ' << ns << ' ' << version;
     file << '\n';
   }
