@@ -22,7 +22,8 @@ from tools.free_ports import free_port
 OPTIONS = {"servers": 3, "meganode_bytes": 64 << 10, "extents_bytes": 128 << 10, "regions_max": 64}
 # How long before the kill writes of async may have been acknowledged and still be lost. At most 10 ms of writes are
 # lost (takeover_test shows that in virtual time), but a slow sync makes them older. So the logs are in memory, where a
-# sync takes no time and which outlives a killed server. The rest of the bound is for a busy machine.
+# sync takes no time and which outlives a killed server. The rest of the bound is for a busy machine. With --ceph it is
+# the time from the first to the last of the writes that a kill loses.
 BOUND_MS = 100
 MEMORY = Path("/dev/shm")
 FLAGS = ["--takeover-after", "0.2"]
@@ -40,6 +41,8 @@ def cycle(directory, servers, durability, killed_ns, number, flags, ceph):
                "--seed", str(number), "--tables", *TABLES]
     if durability == "async":
         command += ["--bound-ms", str(BOUND_MS), "--killed-ns", str(killed_ns)]
+        # A sync of RADOS waits while an OSD is down, and async writes wait for it.
+        command += ["--slow-syncs"] if ceph is not None else []
     writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     first = writer.stdout.readline()  # It has verified.
     time.sleep(random.random())
