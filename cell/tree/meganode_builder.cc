@@ -43,9 +43,12 @@ absl::Status MeganodeBuilder::Add(std::string_view key, std::string_view value, 
   }
   const uint64_t crc = Crc64(value, Crc64(key));
   RETURN_IF_ERROR(tree_->CheckPut(key, value, crc, expiry));
-  Entry entry{std::string(key), {}, LeafPair::Inline(value, crc, 0)};
+  if (entries_.size() == count_) entries_.emplace_back();
+  Entry& entry = entries_[count_];
+  entry.key = key;
   if (tree_->IsInline(key, value, expiry)) {
     entry.value = value;
+    entry.pair = LeafPair::Inline(value, crc, 0);
   } else {
     ASSIGN_OR_RETURN(const uint64_t offset, tree_->StoreExtent(key, value));
     const PairExtent extent{Pointer(tree_->region(), offset), crc};
@@ -55,25 +58,28 @@ absl::Status MeganodeBuilder::Add(std::string_view key, std::string_view value, 
   entry.pair.expiry = expiry;
   tree_->memory_->header().data_bytes += key.size() + value.size();
   tree_->AddExpiry(expiry);
-  return AddEntry(std::move(entry));
+  return TakeNext();
 }
 
-absl::Status MeganodeBuilder::AddEntry(Entry entry) {
-  if (!entries_.empty()) {
+absl::Status MeganodeBuilder::TakeNext() {
+  const Entry& entry = entries_[count_];
+  if (count_ > 0) {
     // The end of a leaf that holds the entries so far.
-    const std::string_view high = ShortestSeparator(entries_.back().key, entry.key);
-    if (cut_ == 0 || Fits(high, target_bytes_)) {
-      cut_ = entries_.size();
-      cut_high_ = high;
-    } else {
-      const std::vector<Entry> rest(entries_.begin() + static_cast<ptrdiff_t>(cut_), entries_.end());
-      RETURN_IF_ERROR(Emit(cut_, cut_high_, false));
-      for (const Entry& one : rest) RETURN_IF_ERROR(AddEntry(one));
-      return AddEntry(std::move(entry));
-    }
+    const std::string_view high = ShortestSeparator(entries_[count_ - 1].key, entry.key);
+    if (cut_ > 0 && !Fits(high, target_bytes_)) return EmitCut(count_ + 1);
+    cut_ = count_;
+    cut_high_ = high;
   }
   heap_bytes_ += HeapBytes(entry.key.size(), prefix_bytes_, entry.pair);
-  entries_.push_back(std::move(entry));
+  ++count_;
+  return absl::OkStatus();
+}
+
+absl::Status MeganodeBuilder::EmitCut(size_t count) {
+  const size_t emitted = cut_;
+  RETURN_IF_ERROR(Emit(emitted, cut_high_, false));
+  std::rotate(entries_.begin(), entries_.begin() + static_cast<ptrdiff_t>(emitted), entries_.end());
+  for (size_t left = count - emitted; left > 0; --left) RETURN_IF_ERROR(TakeNext());
   return absl::OkStatus();
 }
 
@@ -88,9 +94,9 @@ bool MeganodeBuilder::Fits(const std::optional<std::string_view>& high, size_t b
   if (prefix != prefix_bytes_) {
     prefix_bytes_ = prefix;
     heap_bytes_ = 0;
-    for (const Entry& entry : entries_) heap_bytes_ += HeapBytes(entry.key.size(), prefix, entry.pair);
+    for (size_t i = 0; i < count_; ++i) heap_bytes_ += HeapBytes(entries_[i].key.size(), prefix, entries_[i].pair);
   }
-  return kFrameBytes + fences + entries_.size() * (kKeyHeadBytes + sizeof(LeafSlot)) + heap_bytes_ <= bytes;
+  return kFrameBytes + fences + count_ * (kKeyHeadBytes + sizeof(LeafSlot)) + heap_bytes_ <= bytes;
 }
 
 absl::Status MeganodeBuilder::Emit(size_t count, const std::optional<std::string>& high, bool last) {
@@ -100,12 +106,12 @@ absl::Status MeganodeBuilder::Emit(size_t count, const std::optional<std::string
   for (size_t i = 0; i < count; ++i) {
     Entry& entry = entries_[i];
     if (entry.pair.is_inline) entry.pair.value = entry.value;
-    CELL_CHECK(draft.Insert(static_cast<int>(i), entry.key, entry.pair));  // It fits: see AddEntry.
+    CELL_CHECK(draft.Insert(static_cast<int>(i), entry.key, entry.pair));  // It fits: see TakeNext.
   }
   tree_->Publish(&draft);
   tree_->memory_->header().keys += count;
   tree_->LinkLeaf(leaf, low_);
-  entries_.clear();
+  count_ = 0;
   cut_ = 0;
   heap_bytes_ = 0;
   if (!last) low_ = *high;
@@ -115,12 +121,8 @@ absl::Status MeganodeBuilder::Emit(size_t count, const std::optional<std::string
 absl::Status MeganodeBuilder::Finish() {
   if (range_.tier != 0) return begun_ ? absl::OkStatus() : NoFirstRoute();
   if (!begun_) return absl::OkStatus();
-  while (!Fits(range_.high, entries_.size() == 1 ? SIZE_MAX : tree_->header().node_bytes)) {
-    const std::vector<Entry> rest(entries_.begin() + static_cast<ptrdiff_t>(cut_), entries_.end());
-    RETURN_IF_ERROR(Emit(cut_, cut_high_, false));
-    for (const Entry& one : rest) RETURN_IF_ERROR(AddEntry(one));
-  }
-  return Emit(entries_.size(), range_.high, true);
+  while (!Fits(range_.high, count_ == 1 ? SIZE_MAX : tree_->header().node_bytes)) RETURN_IF_ERROR(EmitCut(count_));
+  return Emit(count_, range_.high, true);
 }
 
 }  // namespace cell

@@ -34,8 +34,11 @@ class MeganodeBuilder {
     LeafPair pair;      // Its value is set by Emit.
   };
 
-  absl::Status AddEntry(Entry entry);
-  // Returns whether a leaf of all entries that ends at `high` takes at most `bytes`.
+  // Takes in the entry behind the first count_. Publishes a leaf before if there is one that it does not fit into.
+  absl::Status TakeNext();
+  // Publishes the first cut_ entries as a leaf, and takes in the following ones again, up to the first `count`.
+  absl::Status EmitCut(size_t count);
+  // Returns whether a leaf of the first count_ entries that ends at `high` takes at most `bytes`.
   bool Fits(const std::optional<std::string_view>& high, size_t bytes);
   // Publishes the first `count` entries as the next leaf, which ends at `high`.
   absl::Status Emit(size_t count, const std::optional<std::string>& high, bool last);
@@ -44,11 +47,12 @@ class MeganodeBuilder {
   const MeganodeRange range_;
   const size_t target_bytes_;  // Target size of a leaf.
   std::string low_;            // Low key of the next leaf.
-  std::vector<Entry> entries_;
-  size_t cut_ = 0;        // This many of the entries are known to fit...
+  std::vector<Entry> entries_;  // Those that are taken in, and behind them others whose memory is used again.
+  size_t count_ = 0;            // How many are taken in.
+  size_t cut_ = 0;        // This many of these are known to fit...
   std::string cut_high_;  // ...into a leaf that ends here.
   size_t prefix_bytes_ = 0,
-         heap_bytes_ = 0;  // heap_bytes_: what entries_ take there, without a prefix of prefix_bytes_.
+         heap_bytes_ = 0;  // heap_bytes_: what the entries take there, without a prefix of prefix_bytes_.
   Pointer next_leaf_;
   std::string last_key_;
   bool begun_ = false;
