@@ -151,7 +151,7 @@ std::vector<uint32_t> Recoverer::Wanted() {
     if (std::find(alive.begin(), alive.end(), entry.owner) == alive.end()) gone[entry.owner] = true;
   }
   std::erase_if(gone_since_ns_, [&](const auto& one) { return !gone.contains(one.first); });
-  std::vector<uint32_t> wanted, orphans;
+  std::vector<uint32_t> wanted, orphans, coming;
   for (const auto& [region, entry] : state.table.regions) {
     const auto failed = failed_.find(region);
     if (gone.contains(entry.owner)) gone_since_ns_.emplace(entry.owner, now_ns);
@@ -160,14 +160,26 @@ std::vector<uint32_t> Recoverer::Wanted() {
     if (entry.owner == self_) {
       if (IsFree(region)) wanted.push_back(region);
     } else if (gone.contains(entry.owner)) {
-      if (now_ns - gone_since_ns_.at(entry.owner) >= options_.takeover_after_ns) orphans.push_back(region);
+      const bool late = now_ns - gone_since_ns_.at(entry.owner) >= options_.takeover_after_ns;
+      (late ? orphans : coming).push_back(region);
     }
   }
   // A region that is migrating is not free until that has failed.
   for (const uint32_t region : ShareOut(state, orphans, alive, self_)) {
     if (IsFree(region)) wanted.push_back(region);
   }
+  coming_ = ShareOut(state, coming, alive, self_).size();
   return wanted;
+}
+
+Task<bool> Recoverer::PrepareMemory() {
+  while (regions_->free() < coming_ && !scheduler_->stopping()) {
+    const absl::StatusOr<bool> ready = regions_->Prepare(kPreparedPerStep);
+    if (!ready.ok()) break;  // The recovery says what is wrong.
+    co_await scheduler_->Yield();
+  }
+  preparing_ = false;
+  co_return true;
 }
 
 Task<bool> Recoverer::Look() {
@@ -177,6 +189,10 @@ Task<bool> Recoverer::Look() {
     (void)co_await RefreshAwaiter(membership_);
   }
   std::vector<uint32_t> wanted = Wanted();
+  if (regions_->free() < coming_ && !preparing_) {
+    preparing_ = true;
+    scheduler_->Spawn(PrepareMemory());
+  }
   if (!wanted.empty()) {  // Use the newest table: a region may have just moved.
     (void)co_await RefreshAwaiter(membership_);
     wanted = Wanted();

@@ -7,6 +7,8 @@
 //   4. Wait: until no client reads one-sided by a table from before the claim.
 //   5. Serve: a segment of the new epoch is open, and the table says that the region is served.
 //
+// While a worker is gone and may return, memory for its regions is prepared, so that the replay does not wait for that.
+//
 // A worker that is slow, or wrongly taken for dead, loses its regions by the same steps: it is fenced, sees the table
 // change, or loses its session. docs/protocols.md has the argument.
 //
@@ -114,7 +116,10 @@ class Recoverer {
   Task<bool> Retake(std::vector<uint32_t> regions);
   // Returns whether neither the region nor a region whose split parent it is is here.
   bool IsFree(uint32_t region) const;
+  // Also counts those that it will want if their owners do not return.
   std::vector<uint32_t> Wanted();
+  // Prepares memory for as many regions as this worker will want.
+  Task<bool> PrepareMemory();
   Task<bool> Look();
   Task<absl::Status> Claim(std::vector<uint32_t> regions);
   Task<bool> Recover(Claimed claimed);
@@ -126,6 +131,7 @@ class Recoverer {
                       Replayed* replayed) const;
 
   static constexpr size_t kClaimsMax = 128;
+  static constexpr uint64_t kPreparedPerStep = uint64_t{256} << 10;
 
   const WorkerId self_;
   const Clock* const clock_;
@@ -144,6 +150,8 @@ class Recoverer {
   int64_t refresh_at_ns_ = 0;
   bool looking_ = false;
   bool retaking_ = false;
+  bool preparing_ = false;
+  size_t coming_ = 0;  // How many regions it will want.
   int64_t probe_at_ns_ = 0;
   std::map<WorkerId, int64_t> gone_since_ns_;
   size_t claims_at_once_ = kClaimsMax;       // Is halved if the membership cannot change that many regions at once.

@@ -175,6 +175,30 @@ TEST_F(RecovererTest, ARegionThatAnotherTookMeanwhileIsNotClaimed) {
   EXPECT_TRUE(worker.Stop().ok());
 }
 
+// Touching memory for the first time takes longer than the rest of a replay.
+TEST_F(RecovererTest, MemoryIsPreparedWhileTheFormerOwnerMayReturn) {
+  SimDisk disk(1);
+  const auto host = disk.NewHost();
+  DirectoryLogStore store(host.get(), "log");
+  RegionLog log(kRegion, 1, 1, *store.Open(kRegion, 1, 1));
+  log.Append(RecordKind::kRange, "", EncodeRange({}));
+  CELL_CHECK(Flush(&log).ok());
+  const auto cluster = std::make_shared<MemoryCluster>(OldOwnersCluster());
+  SimNetwork network{SimOptions{}};
+  Worker::Options options = Options();
+  options.recoverer.takeover_after_ns = 1'000'000;
+  Worker worker(network.NewEndpoint(), std::make_unique<MemoryMembership>(cluster),
+                LogsOf(&network, host.get(), [] {}), options);
+  CELL_CHECK(worker.Start("new").ok());
+  RunUntil(&network, &worker, [&worker] { return worker.regions()->free() > 0; });
+  EXPECT_EQ(worker.regions()->free(), 1u);
+  EXPECT_EQ(cluster->state.table.Find(kRegion)->epoch, 1u);
+  RunUntil(&network, &worker, [&worker] { return worker.recoverer()->counters().recovered > 0; });
+  EXPECT_EQ(worker.recoverer()->counters().recovered, 1u);
+  EXPECT_EQ(worker.regions()->free(), 0u);
+  EXPECT_TRUE(worker.Stop().ok());
+}
+
 // A membership has many kinds of errors. If it returns DataLoss when the region is about to be served, and a session is
 // lost meanwhile, an intact log must not count as damaged.
 TEST_F(RecovererTest, AnErrorOfTheMembershipIsNoDamageOfTheLog) {
