@@ -341,6 +341,30 @@ class ZooKeeper(unittest.TestCase):
         ask("close 2")
         self.assertEqual(connections_of(pid, port), 0)
 
+    def test_a_client_of_a_cluster_that_was_made_again_begins_few_sessions(self):
+        zookeeper = self.ensemble(1)
+        self.up(zookeeper, servers=1)
+        pid, ask = self.clients()
+        self.assertNotIn("error", ask("open"))
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            cluster.end(self.servers)
+            wiped = self.wipe("--confirm", "cell")
+            self.assertEqual(wiped.returncode, 0, wiped.stderr)
+            self.up(zookeeper, servers=1)
+            time.sleep(6)  # The client's session expires.
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        znodes = self.znodes(zookeeper)
+        znodes.get("/cell")
+        before = znodes.changes
+        asked, deadline = 0, time.monotonic() + 3
+        while asked < 50 or time.monotonic() < deadline:
+            self.assertIn("error", ask("refresh 0"))
+            asked += 1
+        znodes.get("/cell")
+        self.assertLess(znodes.changes - before, asked / 2)  # Each session that begins and ends counts as two.
+
     def test_versions_of_a_table_mean_nothing_in_one_that_was_made_again(self):
         zookeeper = self.ensemble(1)
         self.up(zookeeper, servers=1, durability="sync")

@@ -17,6 +17,7 @@ class ZnodeClient:
         host, port = address.split(":")
         self._socket = socket.create_connection((host, int(port)), timeout=30)
         self._number = 0
+        self.changes = 0  # ZooKeeper's count of all changes, with sessions that begin and end, as of the last answer.
         try:
             self._send(struct.pack(">iqiq", 0, 0, 3_600_000, 0) + _buffer(bytes(16)) + b"\0")
             self._receive()
@@ -51,7 +52,7 @@ class ZnodeClient:
         self._number += 1
         self._send(struct.pack(">ii", self._number, kind) + request)
         answer = self._receive()
-        number, _, error = struct.unpack_from(">iqi", answer)
+        number, self.changes, error = struct.unpack_from(">iqi", answer)
         assert number == self._number, answer
         if error != 0:
             raise ZnodeError(error)

@@ -362,6 +362,7 @@ void ZooKeeperMember::Do(std::vector<Job> jobs) {
 
 void ZooKeeperMember::Run() {
   announced_ = is_worker();
+  int64_t rejoin_ns = 0;  // A new session is not begun before.
   for (;;) {
     std::vector<Job> jobs;
     bool refresh = false;
@@ -376,7 +377,11 @@ void ZooKeeperMember::Run() {
       }
       if (jobs.empty()) refresh = std::exchange(changed_, false);
     }
-    if (connection_.expired()) Rejoin();
+    // If it fails for long, as when the cluster is gone, those who ask must not begin a session with each question.
+    if (connection_.expired() && options_.clock->NowNs() >= rejoin_ns) {
+      Rejoin();
+      rejoin_ns = options_.clock->NowNs() + connection_.session_ns() / 8;
+    }
     if (!jobs.empty()) {
       Do(std::move(jobs));
     } else if (refresh) {
