@@ -385,6 +385,43 @@ class ZooKeeper(unittest.TestCase):
             time.sleep(0.1)
         self.assertIn("is no longer served here", log.read_text())
 
+    def test_a_table_that_was_written_from_an_older_copy_is_not_used(self):
+        zookeeper = self.ensemble(1)
+        self.up(zookeeper, servers=2, durability="sync")
+        self.assertEqual(self.ctl("put", "key", "value").returncode, 0)
+        znodes = self.znodes(zookeeper)
+
+        def copy():
+            root = znodes.get("/cell/table")
+            return {**{path: znodes.get(path) for path in (f"/cell/table/{stored_table.shard_name(first)}" for first, _ in json.loads(root)["shards"])},
+                    "/cell/table": root}
+
+        def write(znodes_of_a_table):
+            for path, data in znodes_of_a_table.items():
+                znodes.set(path, data)
+
+        older = copy()
+        [region] = [json.loads(line) for line in self.ctl("-o", "json", "regions").stdout.splitlines()]
+        owner, other = region["server"], "server-1" if region["server"] == "server-0" else "server-0"
+        for server in (other, owner, other):
+            moved = self.ctl("move", str(region["region"]), server)
+            self.assertEqual(moved.returncode, 0, moved.stderr)
+        newest = copy()
+        versions = [json.loads(table["/cell/table"])["version"] for table in (older, newest)]
+        write(older)
+        logs = [self.directory / "cell" / f"server-{i}.log" for i in range(2)]
+        said = f"it has version {versions[0]}, but had version {versions[1]} before"
+        deadline = time.monotonic() + 30
+        while not all(said in log.read_text() for log in logs) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        for log in logs:
+            self.assertIn(said, log.read_text())
+        write(newest)
+        self.assertEqual(self.ctl("get", "key").stdout, "value")
+        moved = self.ctl("move", str(region["region"]), owner)
+        self.assertEqual(moved.returncode, 0, moved.stderr)
+        self.assertEqual(self.ctl("get", "key").stdout, "value")
+
     def test_a_cluster_of_the_release_before_is_converted(self):
         zookeeper = self.ensemble(1)
         self.up(zookeeper, servers=2, durability="sync")

@@ -67,7 +67,7 @@ absl::StatusOr<std::vector<RegionMap::Shard>> ZooKeeperTable::ReadShards(const s
 }
 
 absl::Status ZooKeeperTable::Read() {
-  int64_t failed_zxid = 0;  // That of a root one of whose shards was not as it says.
+  int64_t failed_zxid = 0;  // That of a root that was older than table(), or one of whose shards was not as it says.
   for (int tries = 0; tries < kReadsMax; ++tries) {
     const auto invalid = [this](const absl::Status& status) {
       return absl::UnavailableError(
@@ -80,6 +80,17 @@ absl::Status ZooKeeperTable::Read() {
     if (!root.ok()) return invalid(root.status());
     // The cluster may have been deleted and made again: versions of the former table mean nothing in this one.
     const bool other = stat.czxid != root_made_zxid_;
+    if (!other && root->table.version < table_.version) {
+      // The ZooKeeper that answers may lag behind the one that did before. Otherwise an older copy was written, under
+      // which versions would be given a second time.
+      if (stat.mzxid == failed_zxid) {
+        return invalid(absl::DataLossError(fmt::format("it has version {}, but had version {} before: write that back",
+                                                       root->table.version, table_.version)));
+      }
+      failed_zxid = stat.mzxid;
+      (void)connection_->Sync(path_);
+      continue;
+    }
     const std::vector<RegionMap::Shard> none;
     absl::StatusOr<std::vector<RegionMap::Shard>> shards =
         ReadShards(root->shards, other ? none : table_.regions.shards());
