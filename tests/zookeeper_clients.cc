@@ -5,13 +5,17 @@
 //   refresh N   refreshes the Nth; prints the version of its region table
 //   servers N   prints how many servers there are according to the Nth
 //   close N     closes the Nth
+//   together N  opens N at once, each in a thread of its own, and closes them; prints how many could be opened
 //
 // An error is printed as "error: " and its text.
+#include <atomic>
 #include <cstdlib>
 #include <iostream>
 #include <map>
 #include <sstream>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "cell/base/check.h"
 #include "cell/cluster/zookeeper/zookeeper_membership.h"
@@ -28,6 +32,17 @@ std::string Refresh(Membership* membership) {
   while (!done) membership->Poll();
   if (!refreshed.ok()) return fmt::format("error: {}", std::string(refreshed.message()));
   return fmt::format("{}", membership->state().table.version);
+}
+
+int OpenTogether(const ZooKeeperOptions& options, int count) {
+  std::atomic<int> opened = 0;
+  std::vector<std::thread> threads;
+  threads.reserve(static_cast<size_t>(count));
+  for (int i = 0; i < count; ++i) {
+    threads.emplace_back([&] { opened += ZooKeeperMembership::Open(options).ok(); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return opened;
 }
 
 void Run(const std::string& uri) {
@@ -53,6 +68,8 @@ void Run(const std::string& uri) {
       answer = Refresh(memberships.at(which).get());
     } else if (command == "servers") {
       answer = fmt::format("{}", memberships.at(which)->state().servers.size());
+    } else if (command == "together") {
+      answer = fmt::format("{}", OpenTogether(with_digest, which));
     } else {
       memberships.erase(which);
     }

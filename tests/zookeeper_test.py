@@ -314,6 +314,22 @@ class ZooKeeper(unittest.TestCase):
         self.addCleanup(end)
         return clients.pid, ask
 
+    def test_clients_that_are_opened_together_wait_together(self):
+        zookeeper = self.ensemble(1)
+        self.up(zookeeper, servers=1)
+        pid, ask = self.clients()
+        self.assertEqual(ask("together 8"), "8")
+        self.assertNotIn("error", ask("open"))
+        self.assertEqual(ask("together 8"), "8")
+        self.assertEqual(connections_of(pid, int(zookeeper.split(":")[1])), 1)
+        os.killpg(self.zookeepers[0].pid, signal.SIGSTOP)
+        _, ask_others = self.clients()
+        # One attempt takes 8 s. A member that is open gives its answer after 16 s, once to the first and once to all others.
+        for one, seconds in ((ask_others, 20), (ask, 60)):
+            began = time.monotonic()
+            self.assertEqual(one("together 8"), "0")
+            self.assertLess(time.monotonic() - began, seconds)
+
     def test_a_client_of_a_cluster_that_was_made_again_is_told(self):
         zookeeper = self.ensemble(1)
         port = int(zookeeper.split(":")[1])

@@ -1,6 +1,7 @@
 #include "cell/cluster/zookeeper/zookeeper_membership.h"
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <semaphore>
@@ -15,8 +16,10 @@ namespace {
 
 // The member of a cluster that the clients in this process share.
 struct SharedMember {
-  std::mutex mutex;  // Guards `member`. Held while that is opened, which others wait for.
+  std::mutex mutex;  // Guards `member` and `why`. Held while a member is opened, which others wait for.
   std::weak_ptr<ZooKeeperMember> member;
+  std::atomic<uint64_t> failures = 0;  // How often that failed...
+  absl::Status why;                    // ...and why it did the last time.
 };
 
 SharedMember* SharedMemberOf(const ZooKeeperOptions& options) {
@@ -63,15 +66,30 @@ absl::StatusOr<std::unique_ptr<ZooKeeperMembership>> ZooKeeperMembership::Of(std
 
 absl::StatusOr<std::unique_ptr<ZooKeeperMembership>> ZooKeeperMembership::Open(const ZooKeeperOptions& options) {
   SharedMember* const shared = SharedMemberOf(options);
-  const std::lock_guard lock(shared->mutex);
-  if (std::shared_ptr<ZooKeeperMember> member = shared->member.lock()) {
-    absl::StatusOr<std::unique_ptr<ZooKeeperMembership>> membership = Of(std::move(member));
+  const uint64_t failures = shared->failures;
+  std::unique_lock lock(shared->mutex);
+  std::shared_ptr<ZooKeeperMember> member = shared->member.lock();
+  if (member != nullptr) {
+    lock.unlock();  // So that all who wait for an answer wait for it together.
+    absl::StatusOr<std::unique_ptr<ZooKeeperMembership>> membership = Of(member);
     // The cluster may have been deleted and made again. This member stays with those who have opened the former one.
     if (!absl::IsFailedPrecondition(membership.status())) return membership;
+    lock.lock();
+    if (shared->member.lock() == member) shared->member.reset();
+    member = shared->member.lock();
   }
-  auto member = std::make_shared<ZooKeeperMember>(options);
-  RETURN_IF_ERROR(member->Open());
-  shared->member = member;
+  if (member == nullptr) {
+    // Those who have waited for an attempt that failed do not each make their own, one after the other.
+    if (shared->failures != failures) return shared->why;
+    member = std::make_shared<ZooKeeperMember>(options);
+    if (absl::Status opened = member->Open(); !opened.ok()) {
+      ++shared->failures;
+      shared->why = opened;
+      return opened;
+    }
+    shared->member = member;
+  }
+  lock.unlock();
   return Of(std::move(member));
 }
 
