@@ -13,6 +13,7 @@ import subprocess
 import tempfile
 import time
 import unittest
+import unittest.mock
 from pathlib import Path
 
 from tests.rados_case import SMALL, RadosCase
@@ -151,6 +152,53 @@ class Rados(RadosCase):
         self.assertIn("has no pool other (ceph osd pool create other)", self.refused(f"rados:other@{self.ceph.conf}"))
         for configuration, said in self.wrong_configurations():
             self.assertIn(said, self.refused(f"rados:cell{configuration}"))
+
+    def test_the_configuration_of_a_new_cluster_stays_its_own(self):
+        """It came from the environment, which is another one when the cluster comes up again."""
+        with unittest.mock.patch.dict(os.environ, CEPH_CONF=str(self.ceph.conf)):
+            self.place = "rados:cell"
+            self.up(servers=1)
+            self.done("put", "a", "1")
+            self.assertEqual(cluster.settings_of(self.directory)["log_store"], f"rados:cell@{self.ceph.conf}")
+            cluster_down.down(self.directory)
+            self.up(servers=1)  # The same place, once more.
+        cluster_down.down(self.directory)
+        self.servers[0].wait(30)
+        self.servers = cluster.up(self.directory)
+        self.assertEqual(self.done("get", "a"), "1")
+        self.assertFalse((self.directory / "ceph").exists())
+
+    def test_what_has_ended_of_a_ceph_of_its_own_is_started(self):
+        """So are its servers, and what runs goes on."""
+        without = {name: value for name, value in os.environ.items() if name != "CEPH_CONF"}
+        with unittest.mock.patch.dict(os.environ, without, clear=True):
+            if Path("/etc/ceph/ceph.conf").exists():
+                self.skipTest("this machine has a Ceph, so none is started")
+            self.place = "rados:cell"
+            self.up(servers=1)
+            self.done("put", "a", "1")
+            daemons = {p["daemon"]: p["pid"] for p in cluster_directory.running(self.directory) if "daemon" in p}
+            self.assertEqual(sorted(daemons), ["mon.a", "osd.0"])
+            for ends in ((), ("mon.a",), ("osd.0",)):
+                self.servers[0].kill()
+                self.servers[0].wait()
+                for name in ends:
+                    os.kill(daemons[name], signal.SIGKILL)
+                    os.waitpid(daemons[name], 0)
+                self.servers = cluster.up(self.directory)
+                self.assertEqual(self.done("get", "a", "--timeout", "60"), "1")
+                now = {p["daemon"]: p["pid"] for p in cluster_directory.running(self.directory) if "daemon" in p}
+                self.assertEqual({name for name in daemons if now[name] != daemons[name]}, set(ends))
+                daemons = now
+            # A Ceph that is lost is not replaced by an empty one.
+            cluster_down.down(self.directory)
+            (self.directory / "ceph").rename(self.directory / "elsewhere")
+            with self.assertRaisesRegex(cluster.ClusterError, "cannot read the Ceph configuration"):
+                cluster.up(self.directory)
+            self.assertFalse((self.directory / "ceph").exists())
+            (self.directory / "elsewhere").rename(self.directory / "ceph")
+            self.servers = cluster.up(self.directory)
+            self.assertEqual(self.done("get", "a", "--timeout", "60"), "1")
 
     def test_a_user_with_the_right_to_this_pool_alone(self):
         """The user that durability.md describes; and one that may only read."""

@@ -86,20 +86,28 @@ class Ceph:
             raise
 
     @classmethod
-    def again(cls, directory, pool="cell", prefix=()):
-        """Starts a cluster whose daemons have ended, with what it had."""
+    def again(cls, directory, pool="cell", prefix=(), running=()):
+        """Starts a cluster whose daemons have ended, with what it had. running: daemons that still run."""
         ceph = cls.__new__(cls)
         text = (Path(directory) / "ceph.conf").read_text()
         host, port = re.search(r"mon_host = \[v2:([0-9.]+):(\d+)\]", text).groups()
-        ceph._set(directory, host, int(port), int(re.search(r"osd_pool_default_size = (\d+)", text)[1]), pool, prefix)
+        daemons = cls.daemons(directory)
+        ceph._set(directory, host, int(port), len(daemons) - 1, pool, prefix)
         try:
-            for name in ("mon.a", *(f"osd.{i}" for i in range(ceph.osds))):
-                ceph.start(name)
+            for name in daemons:
+                if name not in running:
+                    ceph.start(name)
             ceph.wait_until_active()
         except BaseException:
             ceph.stop()
             raise
         return ceph
+
+    @staticmethod
+    def daemons(directory):
+        """Returns the names of a cluster's daemons."""
+        osds = re.search(r"osd_pool_default_size = (\d+)", (Path(directory) / "ceph.conf").read_text())[1]
+        return ["mon.a", *(f"osd.{i}" for i in range(int(osds)))]
 
     def _set(self, directory, host, port, osds, pool, prefix):
         self.directory, self.host, self.port = Path(directory), host, port
@@ -131,6 +139,7 @@ class Ceph:
         with open(self.directory / f"{name}.out", "ab") as log:
             self.processes[name] = subprocess.Popen([*self.prefix, f"ceph-{kind}", "-c", self.conf, "-f", "-i", number], stdin=subprocess.DEVNULL,
                                                     stdout=log, stderr=log, start_new_session=True, umask=0o077)
+            self.processes[name].daemon = name
 
     def end(self, name, signal=15):
         """Ends a daemon, and waits for it."""

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from tools import private_directory
 from tools.cluster_directory import (ClusterError, address_of, alone_in, is_empty, lock_holder, replace_file, running, servers_of,
-                                     write_processes)
+                                     service_of, write_processes)
 from tools.cluster_settings import CONSTANTS, DEFAULTS, describe, names_of, settings_of
 from tools.free_ports import free_port
-from tools.log_place import CEPH, log_flags, own_pool, start_own_ceph
+from tools.log_place import CEPH, log_flags, missing_daemons, own_pool, start_own_ceph, with_conf
 from tools.zookeeper_server import start_zookeeper, wait_for_zookeeper
 
 UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -70,14 +70,16 @@ def settle(directory, given):
     if known is None:
         if not is_empty(directory):
             raise ClusterError(f"{directory} is not empty and contains no cluster: use a directory that is empty or does not exist")
-        return {**DEFAULTS, **given}, True
+        return placed({**DEFAULTS, **given}), True
     if known["durability"] == "none" and known["zookeeper"] in (None, "start") and not running(directory) and \
             not any(lock_holder(directory, name) is not None for name in servers_of(directory)):
         if (directory / "log").exists():
             raise ClusterError(f"{directory}/up.json says that the cluster has no logs, but {directory}/log is there: it was damaged, or "
                                f'edited; set "durability" there to what the cluster was made with, async or sync')
-        return {**known, **given}, True  # Its keys ended with its servers.
+        return placed({**known, **given}), True  # Its keys ended with its servers.
     settings = {**known, **given}
+    if settings["log_store"] != known["log_store"]:
+        settings = placed(settings)
     for key in CONSTANTS:
         if settings[key] != known[key]:
             raise ClusterError(f"the cluster in {directory} has {key} {known[key]}, not {settings[key]}: start it with its own "
@@ -86,6 +88,11 @@ def settle(directory, given):
         raise ClusterError(f"the cluster in {directory} has servers 0 to {known['servers'] - 1}, which is more than {settings['servers']}: "
                            "drain the servers that should hold nothing (cellctl drain)")
     return settings, False
+
+
+def placed(settings):
+    """Returns the settings with a place of the logs that does not depend on the environment."""
+    return {**settings, "log_store": with_conf(settings["log_store"], user_path)}
 
 
 def environment(directory):
@@ -201,7 +208,7 @@ def start(directory, settings, new, only, wait_seconds):
                            f"./bazelw run //tools:down -- --dir {directory}")
     names = [only] if only else [name for name in names_of(settings) if name not in alive]
     zookeeper, fabric, host = settings["zookeeper"], settings["fabric"], settings["host"]
-    pool = own_pool(directory, settings["log_store"])
+    pool = own_pool(directory, settings["log_store"], new)
     flags = [*settings["server_flags"], "--fabric", fabric]
     helpers, started, made_in_zookeeper = [], [], None
     before = running(directory)
@@ -241,9 +248,9 @@ def start(directory, settings, new, only, wait_seconds):
             flags += ["--cluster", address]
             if host or fabric in ("tcp", "verbs"):
                 flags += ["--listen", host or "127.0.0.1"]
-        if pool is not None and not any(service_of(p) == "Ceph" for p in before):
+        if pool is not None and missing_daemons(directory, before):
             print(f"starting Ceph in {directory / CEPH}, which takes some seconds", file=sys.stderr, flush=True)
-            helpers += start_own_ceph(directory, pool).processes.values()
+            helpers += start_own_ceph(directory, pool, before).processes.values()
             write_processes(directory, helpers, before)
         flags += log_flags(directory, settings["log_store"])
         replace_file(directory / "address", address + "\n")

@@ -134,7 +134,8 @@ def write_processes(directory, processes, before=()):
     def entry(process):
         program = process.args[0]
         service = None if "cell_server" in program else "Ceph" if program.startswith("ceph-") else "ZooKeeper"
-        return {"pid": process.pid, "start_time": start_time(process.pid), "helper": service is not None, **({"service": service} if service else {})}
+        daemon = {"daemon": process.daemon} if service == "Ceph" else {}
+        return {"pid": process.pid, "start_time": start_time(process.pid), "helper": service is not None, **({"service": service} if service else {}), **daemon}
 
     listed = [entry(process) for process in processes]
     replace_file(directory / "processes.json", json.dumps([*before, *listed]) + "\n")
