@@ -122,7 +122,11 @@ class UnfinishedPieces : public UnfinishedBackup {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<size_t> Read(uint64_t offset, MutableBytes to) override { return written_->Read(offset, to); }
+  absl::StatusOr<size_t> Read(uint64_t offset, MutableBytes to) override {
+    absl::StatusOr<size_t> got = written_->Read(offset, to);
+    if (absl::IsDataLoss(got.status()) && IsAnothers()) return NotMade();  // Whoever began it removes these pieces.
+    return got;
+  }
 
   absl::Status Commit() override {
     CELL_CHECK(written_.has_value());
@@ -131,14 +135,18 @@ class UnfinishedPieces : public UnfinishedBackup {
     committed_ = set.ok() || (absl::IsUnavailable(set) && IsCommitted());
     if (committed_) return absl::OkStatus();
     if (absl::IsAborted(set) || absl::IsNotFound(set)) {
-      return absl::FailedPreconditionError(fmt::format(
-          "another backup was begun in {}, or it was removed, in the meantime: this one was not made", place_));
+      return NotMade();
     }
     return absl::Status(set.code(), fmt::format("{} (no backup was made, unless cellctl restore finds it)",
                                                 std::string(set.message())));
   }
 
  private:
+  absl::Status NotMade() const {
+    return absl::FailedPreconditionError(fmt::format(
+        "another backup was begun in {}, or it was removed, in the meantime: this one was not made", place_));
+  }
+
   absl::Status WritePiece() {
     const std::string name = PieceName(head_, attempt_, pieces_);
     ++pieces_;  // Whatever the result is, it may be there.

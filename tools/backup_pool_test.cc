@@ -153,6 +153,17 @@ TEST_F(BackupPoolTest, OnlyTheLastOfTwoAtTheSameTimeSucceeds) {
   EXPECT_EQ(objects_.names().size(), 5u);  // Nothing is left of the first.
 }
 
+TEST_F(BackupPoolTest, TheFirstOfTwoIsNotCalledDamagedIfItsPiecesAreGone) {
+  PoolBackup place = Place(store_.get());
+  std::unique_ptr<UnfinishedBackup> first = *place.Begin();
+  ASSERT_TRUE(first->Append(Content(25)).ok());
+  ASSERT_TRUE(first->Finish().ok());
+  const std::unique_ptr<UnfinishedBackup> second = *place.Begin();
+  const absl::Status status = ReadAll(first.get()).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_NE(status.message().find("another backup was begun"), std::string::npos) << status;
+}
+
 TEST_F(BackupPoolTest, DamageIsNamed) {
   const std::string head = "backup-name", second = "backup-name/0000000000000001.1";
   const std::vector<std::pair<std::function<void()>, std::string>> damages = {
