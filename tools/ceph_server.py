@@ -17,6 +17,7 @@ from tools.cluster_directory import ClusterError
 PROGRAMS = ("ceph-mon", "ceph-osd", "ceph", "ceph-authtool", "monmaptool", "rados")
 
 # Small, for a laptop: few and short logs of placement groups, little cache, no benchmark of the disk at the start.
+# The logs of RocksDB are short, too. By default they take up to 1 GB, of which an OSD of 1 GB dies.
 CONFIGURATION = """[global]
 fsid = {fsid}
 mon_host = [v2:{host}:{port}]
@@ -55,6 +56,7 @@ bluestore_block_wal_create = false
 bluestore_cache_autotune = false
 bluestore_cache_size = 67108864
 memstore_device_bytes = {osd_bytes}
+bluestore_rocksdb_options = compression=kNoCompression,max_write_buffer_number=4,recycle_log_file_num=4,write_buffer_size=16777216,max_total_wal_size=67108864
 osd_op_num_shards = 2
 osd_mclock_skip_benchmark = true
 osd_pg_log_trim_min = 100
