@@ -45,12 +45,12 @@ class MeganodeBuilder {
 
   Meganode* const tree_;
   const MeganodeRange range_;
-  const size_t target_bytes_;  // Target size of a leaf.
-  std::string low_;            // Low key of the next leaf.
+  const size_t target_bytes_;   // Target size of a leaf.
+  std::string low_;             // Low key of the next leaf.
   std::vector<Entry> entries_;  // Those that are taken in, and behind them others whose memory is used again.
   size_t count_ = 0;            // How many are taken in.
-  size_t cut_ = 0;        // This many of these are known to fit...
-  std::string cut_high_;  // ...into a leaf that ends here.
+  size_t cut_ = 0;              // This many of these are known to fit...
+  std::string cut_high_;        // ...into a leaf that ends here.
   size_t prefix_bytes_ = 0,
          heap_bytes_ = 0;  // heap_bytes_: what the entries take there, without a prefix of prefix_bytes_.
   Pointer next_leaf_;

@@ -187,8 +187,8 @@ TEST_F(RecovererTest, MemoryIsPreparedWhileTheFormerOwnerMayReturn) {
   SimNetwork network{SimOptions{}};
   Worker::Options options = Options();
   options.recoverer.takeover_after_ns = 1'000'000;
-  Worker worker(network.NewEndpoint(), std::make_unique<MemoryMembership>(cluster),
-                LogsOf(&network, host.get(), [] {}), options);
+  Worker worker(network.NewEndpoint(), std::make_unique<MemoryMembership>(cluster), LogsOf(&network, host.get(), [] {}),
+                options);
   CELL_CHECK(worker.Start("new").ok());
   RunUntil(&network, &worker, [&worker] { return worker.regions()->free() > 0; });
   EXPECT_EQ(worker.regions()->free(), 1u);
