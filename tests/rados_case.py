@@ -78,7 +78,12 @@ class RadosCase(unittest.TestCase):
         right = self.ceph.conf.read_text()
         keyring.write_text(right.replace(f"keyring = {self.ceph.directory}/keyring", "keyring = /nowhere/keyring"))
         monitor.write_text(right.replace(f"v2:127.0.0.1:{self.ceph.port}", f"v2:127.0.0.1:{free_port()}"))
-        return (("@/nowhere/ceph.conf", "cannot read the Ceph configuration /nowhere/ceph.conf"), (f"@{keyring}", "does not let this client in"),
+        pipe, commas = Path(self.temporary.name) / "pipe", Path(self.temporary.name) / "a,b.conf"
+        if not pipe.exists():
+            os.mkfifo(pipe)
+        commas.write_text(right)
+        return ((f"@{pipe}", f"{pipe} is not a file"), (f"@{commas}", "must not contain spaces or any of , ; $"),
+                ("@/nowhere/ceph.conf", "cannot read the Ceph configuration /nowhere/ceph.conf"), (f"@{keyring}", "does not let this client in"),
                 (f"@{monitor}", "the monitors of the Ceph cluster"))
 
     def rados(self, *arguments, **options):

@@ -59,8 +59,9 @@ absl::Status Missing(const std::string& object) {
 
 absl::Status NoLog(uint32_t region) { return absl::NotFoundError(fmt::format("there is no log of region {}", region)); }
 
-// Returns what to tell an owner whose update was refused.
-absl::Status WhyRefused(ObjectStore* objects, uint32_t region, uint32_t epoch) {
+// Returns what to tell an owner whose update was refused, with the status `refused`.
+absl::Status WhyRefused(ObjectStore* objects, uint32_t region, uint32_t epoch,
+                        const absl::Status& refused = absl::OkStatus()) {
   const absl::StatusOr<ObjectStore::Head> head = objects->ReadHead(HeadOf(region));
   if (absl::IsNotFound(head.status())) {
     return absl::NotFoundError(fmt::format("the log of region {} was removed", region));
@@ -71,6 +72,10 @@ absl::Status WhyRefused(ObjectStore* objects, uint32_t region, uint32_t epoch) {
         fmt::format("region {} belongs to another server since epoch {}; this server held it at "
                     "epoch {}",
                     region, head->epoch, epoch));
+  }
+  if (absl::IsNotFound(refused)) {
+    return absl::DataLossError(
+        fmt::format("the log of region {} lacks an object: {}", region, std::string(refused.message())));
   }
   return absl::UnavailableError(fmt::format("the log of region {} was changed by another attempt", region));
 }
@@ -118,7 +123,7 @@ class ObjectLogStore::Writer : public LogWriter {
       const std::string_view next =
           left.substr(0, std::min<size_t>(store_->options_.append_bytes, chunk_bytes - bytes_));
       const absl::Status done = AppendToLast(next);
-      if (WasRefused(done)) return WhyRefused(store_->objects_, region_, epoch_);
+      if (WasRefused(done)) return WhyRefused(store_->objects_, region_, epoch_, done);
       RETURN_IF_ERROR(done);
       bytes_ += next.size();
       left.remove_prefix(next.size());
@@ -216,7 +221,7 @@ absl::Status ObjectLogStore::AddObjects(uint32_t region, uint32_t epoch, const s
   const PartObjects after{static_cast<uint32_t>(count), nonce};
   const auto update = [&](const std::string& name, const ObjectUpdate& what) {
     absl::Status done = objects_->Update(name, what);
-    return WasRefused(done) ? WhyRefused(objects_, region, epoch) : done;
+    return WasRefused(done) ? WhyRefused(objects_, region, epoch, done) : done;
   };
   ObjectUpdate enter{.epoch_max = epoch, .set = {{UnfinishedKey(part), after.ToText()}}};
   if (!joins || from > 0) enter.expected = {{joins ? part : UnfinishedKey(part), before.ToText()}};

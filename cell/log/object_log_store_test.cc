@@ -404,6 +404,17 @@ TEST(ObjectLogStore, ObjectsThatAreMissingOrTooShortAreNamed) {
   EXPECT_TRUE(server.store.Fence(kRegion, 2).ok());  // Whoever reads it will say so.
 }
 
+TEST(ObjectLogStore, TheOwnerOfALogIsToldThatAnObjectIsMissing) {
+  SimObjects objects(1);
+  Server server(&objects, 1);
+  const std::unique_ptr<LogWriter> writer = *server.store.Open(kRegion, 1, 1, "first");
+  objects.Erase("region-7/0000000000000001.00000001.log.00000001.0");
+  ASSERT_TRUE(writer->Append("second").ok());
+  const absl::Status missing = writer->Sync();
+  EXPECT_TRUE(absl::IsDataLoss(missing)) << missing;
+  EXPECT_NE(missing.message().find("lacks an object"), std::string::npos) << missing;
+}
+
 // Somebody has changed an object by hand. The log of that region is not read, that of another is.
 class DamagedObjects : public ::testing::Test {
  protected:

@@ -1,6 +1,7 @@
 #include "cell/io/object/rados_object_store.h"
 
 #include <rados/librados.h>
+#include <sys/stat.h>
 
 #include <cerrno>
 #include <cstdlib>
@@ -32,6 +33,19 @@ std::optional<uint32_t> ParseEpoch(const std::string& text) {
 }
 
 std::string TextOf(int error) { return std::strerror(error); }
+
+// librados takes a list of paths, in which it replaces $names, and would wait for what a pipe brings.
+absl::Status CheckConfPath(const std::string& path) {
+  if (path.find_first_of(",; \t$") != std::string::npos) {
+    return absl::InvalidArgumentError(fmt::format(
+        "the path of a Ceph configuration must not contain spaces or any of , ; $ for librados: {}", ForMessage(path)));
+  }
+  struct stat status {};
+  if (::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+    return absl::InvalidArgumentError(fmt::format("the Ceph configuration {} is not a file", path));
+  }
+  return absl::OkStatus();
+}
 
 // Frees what librados has allocated.
 template <auto kRelease>
@@ -119,6 +133,7 @@ absl::StatusOr<std::unique_ptr<RadosObjectStore>> RadosObjectStore::Connect(cons
                             : named != nullptr    ? fmt::format("{} (CEPH_CONF)", named)
                                                   : "/etc/ceph/ceph.conf";
   const char* const path = options.conf.empty() ? nullptr : options.conf.c_str();
+  if (path != nullptr) RETURN_IF_ERROR(CheckConfPath(options.conf));
   if (const int error = rados_conf_read_file(cluster->rados, path); error < 0) {
     return Refused(error == -ENOENT ? absl::StatusCode::kNotFound : absl::StatusCode::kInvalidArgument,
                    fmt::format("cannot read the Ceph configuration {}: {}. Name it as in rados:POOL@/path/to/ceph.conf",
@@ -135,9 +150,8 @@ absl::StatusOr<std::unique_ptr<RadosObjectStore>> RadosObjectStore::Connect(cons
   if (const int error = rados_connect(cluster->rados); error < 0) {
     if (error == -ENOENT || error == -EACCES || error == -EPERM) {
       return absl::PermissionDeniedError(
-          fmt::format("the Ceph cluster of {} does not let this client in: {}. Does the configuration name a keyring "
-                      "that this user "
-                      "can read?",
+          fmt::format("the Ceph cluster of {} does not let this client in: {}. Does the configuration name its "
+                      "monitors (mon_host), and a keyring that this user can read?",
                       where, TextOf(-error)));
     }
     return absl::UnavailableError(
