@@ -131,6 +131,7 @@ std::map<std::string, ServerSum> SumUp(Client* client, const std::vector<nlohman
 struct NotServed {
   Client::RegionInfo region;
   std::string why;
+  bool failed;     // It is not being recovered, because that has failed.
   bool in_memory;  // A server has it, or what is recovered of it so far.
 };
 
@@ -150,6 +151,17 @@ absl::Status FirstError(const std::vector<absl::StatusOr<std::string>>& texts) {
     if (!text.ok()) return text.status();
   }
   return absl::OkStatus();
+}
+
+// Returns the regions whose recovery has failed, and why.
+std::map<uint32_t, std::string> FailedRecoveries(const std::vector<nlohmann::json>& answers) {
+  std::map<uint32_t, std::string> failed;
+  for (const nlohmann::json& answer : answers) {
+    for (const JsonView one : JsonView(answer)["recovery_failures"].elements()) {
+      failed[one["region"].Or<uint32_t>(0)] = one["why"].Or<std::string>("");
+    }
+  }
+  return failed;
 }
 
 std::string WhyNotServed(const Client::RegionInfo& region, const std::map<std::string, ServerSum>& servers) {
@@ -172,9 +184,14 @@ Overview LookOnce(Client* client, Client::RegionList* table) {
     for (const JsonView region : JsonView(answer)["regions"].elements()) held.insert(region["region"].Or<uint32_t>(0));
   }
   *table = client->Regions();
+  const std::map<uint32_t, std::string> failures = FailedRecoveries(overview.answers);
   for (const Client::RegionInfo& region : table->regions) {
     if (region.in_making || (held.contains(region.region) && !region.recovering)) continue;
-    overview.not_served.push_back({region, WhyNotServed(region, overview.servers), held.contains(region.region)});
+    const auto failure = failures.find(region.region);
+    const bool failed = failure != failures.end();
+    std::string why =
+        failed ? fmt::format("its recovery failed: {}", failure->second) : WhyNotServed(region, overview.servers);
+    overview.not_served.push_back({region, std::move(why), failed, held.contains(region.region)});
   }
   return overview;
 }
@@ -204,9 +221,9 @@ Overview Look(Client* client) {
   overview.wrong = FirstError(overview.texts);
   for (const NotServed& one : overview.not_served) {
     ServerSum& owner = overview.servers[one.region.server];
-    ++(one.region.recovering ? owner.recovering : owner.not_served);
+    ++(one.region.recovering && !one.failed ? owner.recovering : owner.not_served);
     if (one.region.recovering && !one.in_memory) ++owner.not_begun;
-    const bool fails = !one.region.recovering || one.region.region == table.root;
+    const bool fails = !one.region.recovering || one.failed || one.region.region == table.root;
     if (!fails || !overview.wrong.ok()) continue;
     overview.wrong = absl::UnavailableError(fmt::format("region {}{} of {}: {}", one.region.region,
                                                         one.region.region == table.root ? ", the tree's root," : "",
@@ -293,7 +310,7 @@ int Status(Client* client, const CtlFlags& flags) {
     fmt::print(stderr, "warning: the region table is nearly full ({} regions): no region can be split once it is\n",
                overview.table);
   }
-  for (const auto& [region, why, in_memory] : not_served) {
+  for (const auto& [region, why, failed, in_memory] : not_served) {
     fmt::print("{:<12} {:>7} {:>5} {:>12} {:>14} {:>7} {:>8} {:>13}  {}\n", region.server, region.region, "-", "-", "-",
                "-", "-", "-", why);
   }

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "cell/base/status_macros.h"
 #include "cell/cluster/membership_await.h"
 #include "cell/cluster/placement.h"
 #include "cell/server/region/region_rebuild.h"
+#include "nlohmann/json.hpp"
 #include "spdlog/spdlog.h"
 
 namespace cell {
@@ -13,6 +15,9 @@ namespace {
 
 constexpr int64_t kRetryPauseNs = 5'000'000;
 constexpr int64_t kRefreshEveryNs = 2'000'000'000;
+// A status tells this many failed recoveries, and as much of each message, so that it fits into a reply.
+constexpr size_t kFailuresTold = 16;
+constexpr size_t kWhyBytes = 400;
 
 // Regions and their epochs that were created for a new root of the tree or a new table, and are not used yet.
 using Unused = std::map<uint32_t, uint64_t>;
@@ -99,7 +104,8 @@ void Recoverer::BeginRetaking(int64_t now_ns) {
   probe_at_ns_ = now_ns + options_.probe_every_ns;
   std::vector<uint32_t> failed;
   for (const HeldRegion* region : regions_->all()) {
-    if (LogFailed(*region)) failed.push_back(region->region());
+    const bool due = !MustWait(region->region(), region->epoch(), now_ns);
+    if (LogFailed(*region) && due) failed.push_back(region->region());
   }
   if (failed.empty()) return;
   retaking_ = true;
@@ -108,16 +114,53 @@ void Recoverer::BeginRetaking(int64_t now_ns) {
 
 Task<bool> Recoverer::Retake(std::vector<uint32_t> regions) {
   for (const uint32_t region : regions) {
-    const RunInPool::Work probe = [this, region] { return logs_->store()->Probe(region); };
+    const RegionTable table = membership_->state().table;
+    const RunInPool::Work probe = [this, region, &table]() -> absl::Status {
+      RETURN_IF_ERROR(logs_->store()->Probe(region));
+      return CheckLog(region, table);
+    };
     const absl::Status status = co_await logs_->RunOnDisk(probe);
     HeldRegion* const held = regions_->Find(region);
+    if (absl::IsDataLoss(status) && held != nullptr) {
+      failed_[region] = {held->epoch(), clock_->NowNs() + options_.retry_after_ns, std::string(status.message())};
+      spdlog::error(
+          "region {} stays in memory, where its pairs can be read, because it could not be recovered from its log: {}",
+          region, std::string(status.message()));
+    }
     if (!status.ok() || held == nullptr || !LogFailed(*held) || scheduler_->stopping()) continue;
-    Lose(held, "the failed disk of its log answers again, and the region will be recovered from the log");
+    Lose(held, "its log had failed, and can be written again; the region will be recovered from it");
     ++counters_.retaken;
     seen_revision_ = 0;  // The next step drops it, and then it counts as missing.
   }
   retaking_ = false;
   co_return true;
+}
+
+absl::Status Recoverer::CheckLog(uint32_t region, const RegionTable& table) const {
+  const RegionTable::Entry* const entry = table.Find(region);
+  if (entry == nullptr) return absl::AbortedError("the region is gone");
+  const LogReplay::GoneAt is_gone = [&table](uint32_t other, uint32_t at) { return table.IsGone(other, at); };
+  LogReplay replay(logs_->store(), region, is_gone, entry->first_epoch);
+  absl::Status status = replay.Open();
+  if (absl::IsNotFound(status)) return absl::DataLossError(status.message());
+  RETURN_IF_ERROR(status);
+  return replay.ForEach([](const LogRecord&) { return absl::OkStatus(); });
+}
+
+bool Recoverer::MustWait(uint32_t region, uint64_t epoch, int64_t now_ns) const {
+  const auto failed = failed_.find(region);
+  return failed != failed_.end() && failed->second.epoch == epoch && now_ns < failed->second.retry_at_ns;
+}
+
+void Recoverer::AddFailuresTo(nlohmann::json* status) const {
+  nlohmann::json failures = nlohmann::json::array();
+  for (const auto& [region, failed] : failed_) {
+    if (failures.size() == kFailuresTold) break;
+    const RegionTable::Entry* const entry = membership_->state().table.Find(region);
+    const bool current = entry != nullptr && entry->epoch == failed.epoch && !recovering_.contains(region);
+    if (current) failures.push_back({{"region", region}, {"why", failed.why.substr(0, kWhyBytes)}});
+  }
+  (*status)["recovery_failures"] = std::move(failures);
 }
 
 void Recoverer::Lose(HeldRegion* region, std::string_view why) {
@@ -153,10 +196,9 @@ std::vector<uint32_t> Recoverer::Wanted() {
   std::erase_if(gone_since_ns_, [&](const auto& one) { return !gone.contains(one.first); });
   std::vector<uint32_t> wanted, orphans, coming;
   for (const auto& [region, entry] : state.table.regions) {
-    const auto failed = failed_.find(region);
     if (gone.contains(entry.owner)) gone_since_ns_.emplace(entry.owner, now_ns);
     if (entry.split_parent.has_value()) continue;
-    if (failed != failed_.end() && failed->second.epoch == entry.epoch && now_ns < failed->second.retry_at_ns) continue;
+    if (MustWait(region, entry.epoch, now_ns)) continue;
     if (entry.owner == self_) {
       if (IsFree(region)) wanted.push_back(region);
     } else if (gone.contains(entry.owner)) {
@@ -233,7 +275,9 @@ Task<absl::Status> Recoverer::Claim(std::vector<uint32_t> regions) {
   for (const auto& [region, why] : without) {
     std::erase(regions, region);
     const RegionTable::Entry* entry = before.Find(region);
-    if (entry != nullptr) failed_[region] = {entry->epoch, clock_->NowNs() + options_.retry_after_ns};
+    if (entry != nullptr) {
+      failed_[region] = {entry->epoch, clock_->NowNs() + options_.retry_after_ns, std::string(why.message())};
+    }
     spdlog::error("region {} cannot be recovered: {}", region, std::string(why.message()));
   }
   if (regions.empty()) co_return absl::OkStatus();
@@ -297,15 +341,16 @@ Task<bool> Recoverer::HandleFailure(uint32_t region, uint64_t epoch, absl::Statu
     co_return true;
   }
   if (status.code() == absl::StatusCode::kDataLoss) {
-    failed_[region] = {epoch, INT64_MAX};
+    failed_[region] = {epoch, INT64_MAX, why};
     spdlog::error("region {} cannot be recovered: {}", region, why);
     co_return false;
   }
-  // Keep a region that comes back soon: apparently no worker can recover it.
+  // Keep a region that was passed on and comes back soon: apparently no worker can recover it.
   const int64_t now_ns = clock_->NowNs();
   const auto before = failed_.find(region);
-  const bool again = before != failed_.end() && now_ns < before->second.retry_at_ns + options_.retry_after_ns;
-  failed_[region] = {epoch, now_ns + options_.retry_after_ns};
+  const bool again = before != failed_.end() && before->second.passed_on &&
+                     now_ns - options_.retry_after_ns < before->second.retry_at_ns;
+  failed_[region] = {epoch, now_ns + options_.retry_after_ns, why};
   const std::optional<WorkerId> other = ChooseTarget(membership_->state(), self_, &random_);
   if (other.has_value() && !again) {
     spdlog::error("region {} could not be recovered here, and is passed on to {}: {}", region, ToString(*other), why);
@@ -313,7 +358,10 @@ Task<bool> Recoverer::HandleFailure(uint32_t region, uint64_t epoch, absl::Statu
       return table->Claim(region, epoch, *other);
     };
     const absl::Status passed = co_await ChangeAwaiter(membership_, std::move(pass));
-    if (passed.ok()) co_return true;
+    if (passed.ok()) {
+      failed_[region].passed_on = true;
+      co_return true;
+    }
   }
   spdlog::error("region {} could not be recovered; the next attempt is in {} s: {}", region,
                 options_.retry_after_ns / 1'000'000'000, why);

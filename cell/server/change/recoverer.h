@@ -18,7 +18,8 @@
 // for another reason than a damaged log, passes it on to another worker, which claims it again.
 //
 // A region of this worker whose log has failed (log_flusher.h) is recovered in the same way. Writes that async
-// durability had acknowledged and not brought to disk are lost then, as in a crash.
+// durability had acknowledged and not brought to disk are lost then, as in a crash. If its log cannot be read, the
+// region stays in memory, where its pairs can still be read.
 //
 // Not thread-safe: used only on the worker's thread.
 #pragma once
@@ -36,8 +37,10 @@
 #include "cell/server/change/route_publisher.h"
 #include "cell/server/context/worker_context.h"
 #include "cell/server/region/log_flusher.h"
+#include "cell/server/report/status_report.h"
 #include "cell/server/request/write_pipeline.h"
 #include "cell/server/sched/scheduler.h"
+#include "nlohmann/json_fwd.hpp"
 
 namespace cell {
 
@@ -69,6 +72,7 @@ class Recoverer {
         random_(context.seed),
         session_(membership_->session()) {
     scheduler_->InterruptOnStop(regions_->departed());
+    context.status->Add([this](nlohmann::json* status) { AddFailuresTo(status); });
   }
 
   // Drops regions that have another owner by now, and looks for regions to recover.
@@ -106,6 +110,10 @@ class Recoverer {
     std::string Timeline(int64_t claimed_ns, int64_t waited_ns, int64_t served_ns) const;
   };
 
+  // Adds "recovery_failures" to a worker's status: regions whose recovery from their logs failed here, and why.
+  void AddFailuresTo(nlohmann::json* status) const;
+  // Returns whether the last recovery of the region at this epoch failed, and the next attempt is not due yet.
+  bool MustWait(uint32_t region, uint64_t epoch, int64_t now_ns) const;
   void DropLost();
   void Lose(HeldRegion* region, std::string_view why);
   // Returns whether the region is served only from memory because its log has failed.
@@ -114,6 +122,9 @@ class Recoverer {
   // those of a dead worker.
   void BeginRetaking(int64_t now_ns);
   Task<bool> Retake(std::vector<uint32_t> regions);
+  // Reads the region's log to the end. Returns DataLoss if the region could not be recovered from it. Blocks; runs on
+  // the thread pool.
+  absl::Status CheckLog(uint32_t region, const RegionTable& table) const;
   // Returns whether neither the region nor a region whose split parent it is is here.
   bool IsFree(uint32_t region) const;
   // Also counts those that it will want if their owners do not return.
@@ -159,6 +170,8 @@ class Recoverer {
   struct Failed {
     uint64_t epoch;
     int64_t retry_at_ns;
+    std::string why;
+    bool passed_on = false;
   };
   std::map<uint32_t, Failed> failed_;
   Counters counters_;

@@ -124,10 +124,16 @@ void LogFlusher::BeginFlush(HeldRegion* region) {
                if (held != nullptr) held->changed.Notify();
                if (job->status.ok()) return;
                ++counters_.failed;
-               spdlog::error(
-                   "the log of region {} has failed, and no write to the region is acknowledged until its disk answers "
-                   "again: {}",
-                   job->log->region(), std::string(job->status.message()));
+               const std::string why(job->status.message());
+               if (absl::IsAborted(job->status)) {
+                 spdlog::warn("the log of region {} accepts no more writes from this worker: {}", job->log->region(),
+                              why);
+               } else {
+                 spdlog::error(
+                     "the log of region {} has failed, and no write to the region is acknowledged until the "
+                     "log can be written again: {}",
+                     job->log->region(), why);
+               }
              });
 }
 
