@@ -56,15 +56,14 @@ class SimCluster : public TestCluster {
     }
   }
   std::unique_ptr<Client> NewClient(ClientOptions options) override {
-    return Opened(ClientTesting::Open(options, network_.NewEndpoint(), std::make_unique<MemoryMembership>(cluster_)));
+    return Opened(ClientTesting::Open(options, network_.NewEndpoint(), NewClientMembership()));
   }
   // A client that is `self`, not an operator like the others.
   std::unique_ptr<Client> NewClientOf(const Identity& self, ClientOptions options) {
     options.connect = false;  // Not before it says who it is.
     auto endpoint = network_.NewEndpoint();
     SimFabric* const fabric = endpoint.get();
-    auto client =
-        Opened(ClientTesting::Open(options, std::move(endpoint), std::make_unique<MemoryMembership>(cluster_)));
+    auto client = Opened(ClientTesting::Open(options, std::move(endpoint), NewClientMembership()));
     fabric->SetSelf(self);
     return client;
   }
@@ -83,7 +82,7 @@ class SimCluster : public TestCluster {
                                                   const std::optional<Identity>& self = std::nullopt) {
     SimHost* const host = NewHost();
     auto fabric = network_.NewEndpoint(host);
-    auto membership = std::make_unique<MemoryMembership>(cluster_);
+    auto membership = NewClientMembership();
     DrivenClient made{host, membership.get(), nullptr, fabric.get()};
     options.connect = options.connect && !self.has_value();
     ASSIGN_OR_RETURN(made.client, ClientTesting::Open(options, std::move(fabric), std::move(membership)));
@@ -271,6 +270,11 @@ class SimCluster : public TestCluster {
   };
 
   bool durable() const { return options_.logs.durability != Durability::kNone; }
+  std::unique_ptr<MemoryMembership> NewClientMembership() const {
+    auto membership = std::make_unique<MemoryMembership>(cluster_);
+    if (options_.learns) membership->SetLearns();
+    return membership;
+  }
   std::string* AddressOf(size_t i) { return &cluster_->state.servers[i].workers[0].address; }
 
   std::shared_ptr<LogStore> NewStore(Server* server) {

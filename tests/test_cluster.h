@@ -49,6 +49,7 @@ struct TestClusterOptions {
   bool disk_cached = false;          // Others see what a host writes once it is synced (SimDisk).
   bool encrypted = false;            // Logs of simulated clusters are encrypted.
   bool objects = false;              // Logs of simulated clusters are in a pool of objects instead of files...
+  bool learns = true;                // Clients learn from workers how the region table has changed.
   uint64_t object_bytes = 16 << 10;  // ...which have at most this many bytes.
   bool disk_in_steps = false;        // Time passes between two calls of a file system (SimThreadPool).
   int joining = 0;                   // The last servers, which are not there before they are started.
@@ -77,7 +78,7 @@ class TestCluster {
     state.durability = options.logs.durability;
     state.table.evictions = options.evictions;
     state.table.ids.max = options.region_ids;
-    if (state.durability != Durability::kNone) state.table_lease_ns = options.table_lease_ns;
+    state.table_lease_ns = options.table_lease_ns;
     for (int i = 0; i < options.servers; ++i) {
       state.servers.push_back({fmt::format("server-{}", i),
                                {{fmt::format("{}{}", address, i), static_cast<uint32_t>(options.regions_max)}},

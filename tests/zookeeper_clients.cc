@@ -1,5 +1,5 @@
-// Opens memberships of clients of a cluster in ZooKeeper in one process, for zookeeper_test. Reads a command a line,
-// and prints a line of answer:
+// Opens memberships of clients of a cluster in ZooKeeper in one process, for zookeeper_test. Arguments: the cluster,
+// and after how many seconds an idle connection ends. Reads a command a line, and prints a line of answer:
 //
 //   open        opens one more; prints the cluster's uuid
 //   refresh N   refreshes the Nth; prints the version of its region table
@@ -45,12 +45,13 @@ int OpenTogether(const ZooKeeperOptions& options, int count) {
   return opened;
 }
 
-void Run(const std::string& uri) {
+void Run(const std::string& uri, double idle_s) {
   spdlog::set_level(spdlog::level::off);  // The output is for answers.
   const absl::StatusOr<ZooKeeperOptions> options = ZooKeeperOptions::Parse(uri);
   CELL_CHECK(options.ok());
   ZooKeeperOptions with_digest = *options;
   if (const char* const digest = std::getenv("CELL_ZOOKEEPER_DIGEST")) with_digest.digest = digest;
+  with_digest.idle_ns = static_cast<int64_t>(idle_s * 1e9);
   std::map<int, std::unique_ptr<Membership>> memberships;
   int opened = 0;
   for (std::string line; std::getline(std::cin, line);) {
@@ -81,6 +82,6 @@ void Run(const std::string& uri) {
 }  // namespace cell
 
 int main(int, char** arguments) {
-  cell::Run(arguments[1]);
+  cell::Run(arguments[1], std::atof(arguments[2]));
   return 0;
 }

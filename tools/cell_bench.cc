@@ -201,6 +201,7 @@ absl::StatusOr<nlohmann::json> RunCluster(const BenchFlags& flags, const Mix& mi
     sum.lookup_extents += one.metrics.lookup_extents;
     sum.lookup_moved += one.metrics.lookup_moved;
     sum.table_questions += one.metrics.table_questions;
+    sum.table_parts += one.metrics.table_parts;
     sum.table_readings += one.metrics.table_readings;
     sum.errors += one.metrics.errors;
   }
@@ -265,6 +266,7 @@ absl::StatusOr<nlohmann::json> RunCluster(const BenchFlags& flags, const Mix& mi
     json["deleted"] = deleted;
   }
   json["table_questions"] = sum.table_questions;
+  json["table_parts"] = sum.table_parts;
   json["table_readings"] = sum.table_readings;
   json["retries"] = sum.retries();
   json["errors"] = sum.errors;

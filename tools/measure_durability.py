@@ -182,7 +182,7 @@ def takeover(directory, keys):
         pieces(here)
     busy = sum(seconds for _, seconds, _ in replays)
     print(f"\n{data / 1e6:,.0f} MB of keys and values in {len(held)} regions of one server, taken over by three: claimed {first - start:.2f} s "
-          f"after kill -9, all served {end - first:.2f} s after that (of which 1.1 s is the wait for clients' leases); longest replay "
+          f"after kill -9, all served {end - first:.2f} s after that (of which 0.55 s is the wait for clients' leases); longest replay "
           f"{max(seconds for _, seconds, _ in replays):.2f} s, {data / 1e6 / busy:,.0f} MB/s of data a replaying thread")
 
 

@@ -81,6 +81,8 @@ enum class Mutant {
   kAppendRepeated,       // An append whose answer was lost is sent again, as if it had not been made.
   kTableAgeIgnored,      // A lease that a server confirms counts from the question, however old the server's table is.
   kTableAgeFromAnswer,   // A server takes the region table for as new as the answer that brought it, not the request.
+  kOlderTableTaken,      // A client takes over whatever region table a server tells it, also an older one.
+  kPartOfAnyVersion,     // A server answers with its newest part of the region table, whichever version was asked for.
 };
 
 struct MutantName {
@@ -154,6 +156,8 @@ inline constexpr std::array kMutantNames = {
     MutantName{Mutant::kAppendRepeated, "append-repeated", false},
     MutantName{Mutant::kTableAgeIgnored, "table-age-ignored", false},
     MutantName{Mutant::kTableAgeFromAnswer, "table-age-from-answer", false},
+    MutantName{Mutant::kOlderTableTaken, "older-table-taken", false},
+    MutantName{Mutant::kPartOfAnyVersion, "part-of-any-version", false},
 };
 
 #ifdef CELL_MUTANTS

@@ -56,6 +56,7 @@ namespace {
 
 constexpr size_t kGetsAtOnce = 256;  // Per MultiGet.
 constexpr int64_t kTakeoverPauseNs = 20'000'000;
+constexpr int64_t kOpenMinUs = 1'000'000;
 
 // Connects to the root. Waits while its server is gone and others are about to take over.
 Task<absl::Status> ConnectToRoot(Session* session) {
@@ -74,7 +75,10 @@ Task<absl::Status> ConnectToRoot(Session* session) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Client>> Client::Open(const ClientOptions& options) {
-  ASSIGN_OR_RETURN(std::unique_ptr<Membership> membership, OpenMembership(options.cluster, options.zookeeper_digest));
+  // Even a client that waits for no answer gives its first connection time to be made.
+  const int64_t timeout_ns = std::clamp(options.timeout_us, kOpenMinUs, INT64_MAX / 1000) * 1000;
+  ASSIGN_OR_RETURN(std::unique_ptr<Membership> membership,
+                   OpenMembership(options.cluster, options.zookeeper_digest, timeout_ns));
   const std::string secret = options.secret_file.empty() ? SecretFileIn(options.cluster) : options.secret_file;
   ASSIGN_OR_RETURN(std::shared_ptr<CredentialFiles> credentials,
                    CredentialFiles::Open({secret, options.tls_authority, options.tls_certificate, options.tls_key}));

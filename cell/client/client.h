@@ -176,9 +176,10 @@ struct ClientMetrics {
   uint64_t extent_retries = 0;  // Gets and scans that went back to the leaf because its extent had changed.
   uint64_t moved_right = 0;     // Right links that were followed.
   uint64_t reads_denied = 0;    // Reads that a server did not allow, because this client may not scan everything.
-  // Questions to servers whether this client's view of the region table is the newest, and readings of the table from
-  // the coordinator. They belong to no operation.
+  // Questions to servers whether this client's view of the region table is the newest, pieces of it that servers have
+  // sent, and readings of the table from the coordinator. They belong to no operation.
   uint64_t table_questions = 0;
+  uint64_t table_parts = 0;
   uint64_t table_readings = 0;
   uint64_t errors = 0;
   // Lookups in hash tables by remote reads. The last three count repeated reads:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <set>
 #include <vector>
 
 #include "cell/base/status_macros.h"
@@ -87,6 +88,46 @@ absl::StatusOr<WorkerText> ParseWorkerText(std::string_view text) {
     if (!IsAddress(text)) return absl::InvalidArgumentError("an address is too long, or has control characters");
   }
   return worker;
+}
+
+std::string ServersText(const std::vector<ClusterState::Server>& servers) {
+  nlohmann::json all = nlohmann::json::array();
+  for (const ClusterState::Server& server : servers) {
+    nlohmann::json workers = nlohmann::json::array();
+    for (const ClusterState::Worker& worker : server.workers) {
+      workers.push_back({{"address", worker.address}, {"regions_max", worker.regions_max}});
+    }
+    all.push_back({{"name", server.name}, {"control", server.control}, {"workers", std::move(workers)}});
+  }
+  return JsonText(all);
+}
+
+absl::StatusOr<std::vector<ClusterState::Server>> ParseServersText(std::string_view text) {
+  ASSIGN_OR_RETURN(const nlohmann::json json, ParseJson(text));
+  const JsonView all(json);
+  if (!all.is_array()) return absl::InvalidArgumentError("it is not a list of servers");
+  std::vector<ClusterState::Server> servers;
+  std::set<std::string> names;
+  for (const JsonView one : all.elements()) {
+    ClusterState::Server server;
+    ASSIGN_OR_RETURN(server.name, one.Get<std::string>("name"));
+    ASSIGN_OR_RETURN(server.control, one.Get<std::string>("control"));
+    if (!IsServerName(server.name) || !names.insert(server.name).second) {
+      return absl::InvalidArgumentError("a server's name is not valid, or comes twice");
+    }
+    for (const JsonView worker : one["workers"].elements()) {
+      ClusterState::Worker read;
+      ASSIGN_OR_RETURN(read.address, worker.Get<std::string>("address"));
+      ASSIGN_OR_RETURN(read.regions_max, worker.Get<uint32_t>("regions_max"));
+      if (!IsAddress(read.address)) return absl::InvalidArgumentError("an address is not valid");
+      server.workers.push_back(std::move(read));
+    }
+    if (server.workers.size() > kWorkersMax || !IsAddress(server.control)) {
+      return absl::InvalidArgumentError("a server has too many workers, or an address is not valid");
+    }
+    servers.push_back(std::move(server));
+  }
+  return servers;
 }
 
 std::optional<WorkerId> ParseWorkerId(std::string_view text) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "cell/base/json.h"
@@ -37,6 +38,10 @@ struct WorkerText {
 };
 std::string ToText(const WorkerText& worker);
 absl::StatusOr<WorkerText> ParseWorkerText(std::string_view text);
+// The servers of a cluster, as a worker tells them to clients.
+std::string ServersText(const std::vector<ClusterState::Server>& servers);
+// Returns InvalidArgument if the text is not such a list.
+absl::StatusOr<std::vector<ClusterState::Server>> ParseServersText(std::string_view text);
 // Parses SERVER.N. Returns nullopt if the text does not have this form, or SERVER is no server's name.
 std::optional<WorkerId> ParseWorkerId(std::string_view text);
 

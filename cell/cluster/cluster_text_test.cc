@@ -59,6 +59,63 @@ TEST(WorkerText, AddressesAreShortAndPrintable) {
   EXPECT_FALSE(parse("a", std::string(5000, 'a')));
 }
 
+TEST(ServersText, IsReadAsItWasWritten) {
+  const std::vector<ClusterState::Server> servers{
+      {"b", {{"tcp://b:1", 7}, {"", 0}, {"tcp://b:2", 8}}, "b:9"}, {"a", {}, ""}, {"c", {{"shm:///c", 1}}, ""}};
+  const auto read = ParseServersText(ServersText(servers));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(ServersText(*read), ServersText(servers));
+  ASSERT_EQ(read->size(), 3u);
+  EXPECT_EQ((*read)[0].name, "b");
+  EXPECT_EQ((*read)[0].control, "b:9");
+  ASSERT_EQ((*read)[0].workers.size(), 3u);
+  EXPECT_EQ((*read)[0].workers[2].address, "tcp://b:2");
+  EXPECT_EQ((*read)[0].workers[2].regions_max, 8u);
+  EXPECT_TRUE(ParseServersText("[]")->empty());
+}
+
+TEST(ServersText, RefusesWhatMakesNoSense) {
+  std::string too_many = R"([{"name": "a", "control": "", "workers": [)";
+  for (int i = 0; i < 65; ++i) too_many += std::string(i > 0 ? "," : "") + R"({"address": "", "regions_max": 0})";
+  too_many += "]}]";
+  for (const std::string& text : std::initializer_list<std::string>{
+           "", "{}", "7", "[7]", "[{}]", R"([{"name": "a"}])", R"([{"name": "a/b", "control": "", "workers": []}])",
+           R"([{"name": "a", "control": "
+", "workers": []}])",
+           R"([{"name": "a", "control": "", "workers": [{"address": 7, "regions_max": 1}]}])",
+           R"([{"name": "a", "control": "", "workers": [{"address": "[2J", "regions_max": 1}]}])",
+           R"([{"name": "a", "control": "", "workers": [{"address": "a"}]}])",
+           R"([{"name": "a", "control": "", "workers": []}, {"name": "a", "control": "", "workers": []}])", too_many}) {
+    EXPECT_EQ(ParseServersText(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
+  }
+}
+
+TEST(ClusterState, TakesOverWhatIsNewerOfEachPart) {
+  ClusterState state;
+  state.table.version = 5;
+  state.servers_version = 5;
+  state.revision = 1;
+  ClusterState other = state;
+  other.table.version = other.servers_version = 4;
+  EXPECT_FALSE(state.TakeNewer(other));
+  EXPECT_EQ(state.revision, 1u);
+  other.table.version = 6;
+  other.table.root = 7;
+  other.servers_version = 4;
+  other.servers = {{"old", {}, ""}};
+  EXPECT_TRUE(state.TakeNewer(other));
+  EXPECT_EQ(state.table.root, 7u);
+  EXPECT_TRUE(state.servers.empty());
+  EXPECT_EQ(state.servers_version, 5u);
+  EXPECT_EQ(state.revision, 2u);
+  other.table.version = 4;
+  other.table.root = 4;
+  other.servers_version = 8;
+  EXPECT_TRUE(state.TakeNewer(other));
+  EXPECT_EQ(state.table.root, 7u);
+  EXPECT_EQ(state.servers.size(), 1u);
+}
+
 TEST(WorkerId, IsASeverAndANumber) {
   EXPECT_EQ(ParseWorkerId("a.b.3"), (WorkerId{"a.b", 3}));
   for (const char* text : {"", ".", "a", "a.", ".1", "a.-1", "a.+1", "a. 1", "a.01", "a.1x", "a.64", "a.4294967296",

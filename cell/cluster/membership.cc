@@ -11,6 +11,15 @@ std::optional<Durability> ParseDurability(const std::string& text) {
   return std::nullopt;
 }
 
+bool ClusterState::TakeNewer(const ClusterState& other) {
+  const bool as_new_servers = other.servers_version >= servers_version;
+  const bool as_new_table = other.table.version >= table.version || Mutated(Mutant::kOlderTableTaken);
+  if (as_new_servers) servers = other.servers, servers_version = other.servers_version;
+  if (as_new_table) table = other.table;
+  if (as_new_servers || as_new_table) ++revision;
+  return as_new_servers || as_new_table;
+}
+
 const ClusterState::Server* ClusterState::FindServer(const std::string& name) const {
   for (const Server& server : servers) {
     if (server.name == name) return &server;

@@ -6,10 +6,11 @@
 // The view may be out of date. An outdated table leads to a worker that says so, or to invalidated nodes; Refresh then
 // gets the current state. Changes are atomic: each is applied to the newest table, one after the other.
 //
-// Not thread-safe. Callbacks run only from Poll, and state() changes only there.
+// Not thread-safe. Callbacks run only from Poll, and state() changes only there and in Learn.
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -34,27 +35,33 @@ std::optional<Durability> ParseDurability(const std::string& text);
 
 // How long a client's view of the region table is valid, counted from when the client requested it. Until then the
 // client reads one-sided by it. A worker that recovers a region waits longer before it serves it (docs/protocols.md).
-inline constexpr int64_t kTableLeaseNs = 1'000'000'000;
+inline constexpr int64_t kTableLeaseNs = 500'000'000;
 
 struct ClusterState {
   struct Worker {
     std::string address;  // Address for the fabric. Empty: the worker is not there.
     uint32_t regions_max = 0;
+    bool operator==(const Worker&) const = default;
   };
   struct Server {
     std::string name;
     std::vector<Worker> workers;
     std::string control;  // HOST:PORT of its control plane; empty if unknown.
+    bool operator==(const Server&) const = default;
   };
 
   std::string uuid;  // Identifies the cluster; set when it is made. Empty: an earlier release made it.
   RegionShape shape;
   Durability durability = Durability::kNone;
   int64_t table_lease_ns = kTableLeaseNs;
-  std::vector<Server> servers;  // Servers that are there. Embedded: servers that are listed.
+  std::vector<Server> servers;   // Servers that are there. Embedded: servers that are listed.
+  uint64_t servers_version = 0;  // Grows when `servers` changes. 0: unknown.
   RegionTable table;
   uint64_t revision = 0;  // Grows whenever this member sees a new state.
 
+  // Takes over the servers and the table of another state of this cluster, each if it is as new or newer. Returns
+  // whether one was; `revision` has grown then.
+  bool TakeNewer(const ClusterState& other);
   const Server* FindServer(const std::string& name) const;
   // Returns null if there is no such member.
   const Worker* FindWorker(const WorkerId& id) const;
@@ -90,6 +97,11 @@ class Membership {
   virtual int64_t LeaseUntilNs() const { return INT64_MAX; }
   // Returns whether state() follows the cluster by itself. If not, it is as of the last Refresh or Change.
   virtual bool watches() const { return false; }
+  // Returns whether Learn takes what workers tell. If so, the owner asks them for the newest state as long as one
+  // answers, and uses Refresh if none does: any number of members then costs the coordinator the same.
+  virtual bool learns() const { return false; }
+  // Takes over those parts of a state of this cluster that are newer than those of state(). REQUIRES: learns().
+  virtual void Learn(std::shared_ptr<const ClusterState>) {}
   // Changes if others may meanwhile have taken this worker for dead, and its regions over.
   virtual uint64_t session() const { return 1; }
   // Returns whether a worker is known to have ended, so that it acknowledges nothing any more.

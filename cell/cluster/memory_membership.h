@@ -31,6 +31,13 @@ struct MemoryCluster {
   int polls_max;
   // Changes of more regions are refused, as too large.
   size_t regions_at_once = SIZE_MAX;
+  // Returns the state, whose servers tests change as they like. REQUIRES: the mutex is held.
+  const ClusterState& Current() {
+    if (state.servers != servers_seen || state.servers_version == 0) ++state.servers_version;
+    servers_seen = state.servers;
+    return state;
+  }
+  std::vector<ClusterState::Server> servers_seen;  // At the last call of Current.
   // Called with each new region table, while the mutex is held; or null.
   std::function<void(const RegionTable&)> on_table = nullptr;
 };
@@ -39,7 +46,7 @@ class MemoryMembership : public Membership {
  public:
   explicit MemoryMembership(std::shared_ptr<MemoryCluster> cluster) : cluster_(std::move(cluster)) {
     const std::lock_guard lock(cluster_->mutex);
-    state_ = cluster_->state;
+    state_ = cluster_->Current();
   }
 
   const ClusterState& state() const override {
@@ -50,6 +57,8 @@ class MemoryMembership : public Membership {
   void Crash() { crashed_ = true; }
   // Makes the member see others' changes by itself, some Polls later.
   void Watch() { watching_ = true; }
+  // Makes the member learn from workers, as clients of a cluster in ZooKeeper do.
+  void SetLearns() { learns_ = true; }
   // Makes the cluster unreachable: nothing is seen, and requests fail or seem to fail; a change may have been made.
   void set_unreachable(bool unreachable) {
     set_failing(unreachable ? absl::UnavailableError("the coordinator cannot be reached") : absl::OkStatus());
@@ -81,6 +90,7 @@ class MemoryMembership : public Membership {
       }
       if (status.ok()) {
         ++table.version;
+        table.regions.Stored(table.version);
         cluster_->state.table = std::move(table);
         ++cluster_->changes;
         if (cluster_->on_table) cluster_->on_table(cluster_->state.table);
@@ -100,7 +110,9 @@ class MemoryMembership : public Membership {
       told_.erase(told_.begin() + static_cast<ptrdiff_t>(i));
     }
     for (Told& told : now) {
-      if (told.seen && told.state.table.version >= state_.table.version) {
+      if (told.seen && learns_) {
+        state_.TakeNewer(told.state);
+      } else if (told.seen && told.state.table.version >= state_.table.version) {
         const uint64_t revision = state_.revision;
         state_ = std::move(told.state);
         state_.revision = revision + 1;
@@ -112,12 +124,14 @@ class MemoryMembership : public Membership {
   bool pending() const override { return !told_.empty(); }
   int64_t LeaseUntilNs() const override { return lease_until_ns_; }
   uint64_t session() const override { return session_; }
+  bool learns() const override { return learns_; }
+  void Learn(std::shared_ptr<const ClusterState> state) override { state_.TakeNewer(*state); }
   bool watches() const override { return true; }  // Members that change the cluster notify the others.
   // Simulates that the session has expired and was replaced by a new one: the member sees the current state.
   void Rejoin() {
     const std::lock_guard lock(cluster_->mutex);
     const uint64_t revision = state_.revision;
-    state_ = cluster_->state;
+    state_ = cluster_->Current();
     state_.revision = revision + 1;
     ++session_;
   }
@@ -144,7 +158,7 @@ class MemoryMembership : public Membership {
     if (cluster_->random.Below(static_cast<uint64_t>(cluster_->polls_max)) != 0) return;
     seen_changes_ = cluster_->changes;
     const uint64_t revision = state_.revision;
-    state_ = cluster_->state;
+    state_ = cluster_->Current();
     state_.revision = revision + 1;
   }
   void Tell(Done done, absl::Status status) {
@@ -154,13 +168,14 @@ class MemoryMembership : public Membership {
     if (!failure_.ok()) status = failure_;
     const std::lock_guard lock(cluster_->mutex);
     const int polls = 1 + static_cast<int>(cluster_->random.Below(static_cast<uint64_t>(cluster_->polls_max)));
-    told_.push_back({std::move(done), std::move(status), cluster_->state, polls, failing_.ok() && failure_.ok()});
+    told_.push_back({std::move(done), std::move(status), cluster_->Current(), polls, failing_.ok() && failure_.ok()});
   }
 
   bool crashed_ = false;
   absl::Status failing_;
   absl::Status failure_;
   bool watching_ = false;
+  bool learns_ = false;
   uint64_t seen_changes_ = 0;
   uint64_t session_ = 1;
   int64_t lease_until_ns_ = INT64_MAX;

@@ -151,6 +151,28 @@ absl::StatusOr<RegionTable> JoinTable(TableRoot root, std::vector<RegionMap::Sha
   return std::move(root.table);
 }
 
+std::vector<RegionMap::Shard> KnownShards(const std::vector<ShardRef>& refs,
+                                          const std::vector<RegionMap::Shard>& have) {
+  std::vector<RegionMap::Shard> shards;
+  shards.reserve(refs.size());
+  auto known = have.begin();
+  for (const ShardRef& ref : refs) {
+    while (known != have.end() && known->first < ref.first) ++known;
+    const bool same = known != have.end() && known->first == ref.first && known->version == ref.version;
+    shards.push_back(same ? *known : RegionMap::Shard{.first = ref.first, .version = ref.version, .entries = {}});
+  }
+  return shards;
+}
+
+std::string StoredRoot(const RegionTable& table) {
+  nlohmann::json json = JsonWithoutRegions(table);
+  json["shards"] = nlohmann::json::array();
+  for (const RegionMap::Shard& shard : table.regions.shards()) json["shards"].push_back({shard.first, shard.version});
+  return JsonText(json);
+}
+
+std::string StoredShard(const RegionMap::Shard& shard) { return EncodeShard(shard, shard.version); }
+
 size_t TableWrite::bytes() const {
   size_t sum = root.size();
   for (const Shard& shard : created) sum += shard.bytes.size();
@@ -169,10 +191,7 @@ TableWrite WriteTable(const RegionTable& before, RegionTable* after) {
   }
   write.removed.assign(were.begin(), were.end());
   after->regions.Stored(after->version);
-  nlohmann::json json = JsonWithoutRegions(*after);
-  json["shards"] = nlohmann::json::array();
-  for (const RegionMap::Shard& shard : after->regions.shards()) json["shards"].push_back({shard.first, shard.version});
-  write.root = JsonText(json);
+  write.root = StoredRoot(*after);
   return write;
 }
 

@@ -45,8 +45,17 @@ absl::StatusOr<TableRoot> ParseTableRoot(const std::string& text);
 // `ref.version`.
 absl::StatusOr<RegionMap::Shard> ParseTableShard(std::string_view bytes, const ShardRef& ref);
 
+// Returns a shard for each of `refs`, in order: that of `have` with the same beginning and version, or one without
+// `entries` if there is none. `have` is in order, and of an earlier or later version of the same table.
+std::vector<RegionMap::Shard> KnownShards(const std::vector<ShardRef>& refs, const std::vector<RegionMap::Shard>& have);
+
 // Makes a table of a root and its shards, in order. Returns InvalidArgument if they do not make a valid table.
 absl::StatusOr<RegionTable> JoinTable(TableRoot root, std::vector<RegionMap::Shard> shards);
+
+// Return the root, and a shard, of a table as they are stored. REQUIRES: all shards of the table, or this shard, are
+// stored as they are (RegionMap::Shard::version).
+std::string StoredRoot(const RegionTable& table);
+std::string StoredShard(const RegionMap::Shard& shard);
 
 // Lists the writes that change a stored table. Either all of them are made or none.
 struct TableWrite {

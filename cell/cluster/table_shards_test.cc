@@ -31,22 +31,16 @@ struct Store {
   absl::StatusOr<RegionTable> Read(const RegionTable& have = {}, size_t* fetched = nullptr) const {
     absl::StatusOr<TableRoot> parsed = ParseTableRoot(root);
     if (!parsed.ok()) return parsed.status();
-    std::vector<RegionMap::Shard> all;
-    for (const ShardRef& ref : parsed->shards) {
-      bool known = false;
-      for (const RegionMap::Shard& shard : have.regions.shards()) {
-        if (shard.first == ref.first && shard.version == ref.version) {
-          all.push_back(shard);
-          known = true;
-        }
-      }
-      if (known) continue;
+    std::vector<RegionMap::Shard> all = KnownShards(parsed->shards, have.regions.shards());
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (all[i].entries != nullptr) continue;
+      const ShardRef& ref = parsed->shards[i];
       if (fetched != nullptr) ++*fetched;
       const auto there = shards.find(ref.first);
       if (there == shards.end()) return absl::NotFoundError("no such shard");
       absl::StatusOr<RegionMap::Shard> shard = ParseTableShard(there->second, ref);
       if (!shard.ok()) return shard.status();
-      all.push_back(*std::move(shard));
+      all[i] = *std::move(shard);
     }
     return JoinTable(*std::move(parsed), std::move(all));
   }

@@ -55,19 +55,19 @@ TEST(Limits, TheLargestEntriesLeaveACutForASplit) {
 
 TEST(Wire, GoldenRequests) {
   EXPECT_EQ(Hex(MakeKeyRequest(MessageKind::kGet, Pointer(1, 4096), Pointer(), "key")),
-            "0200090023000000"
+            "02000a0023000000"
             "0010000000010000"
             "0000000000000000"
             "0300000000000000"
             "6b6579");
   EXPECT_EQ(Hex(MakeKeyRequest(MessageKind::kGet, Pointer(1, 4096), Pointer(), "key", 3)),
-            "0200090023000000"
+            "02000a0023000000"
             "0010000000010000"
             "0000000000000000"
             "0300030000000000"
             "6b6579");
   EXPECT_EQ(Hex(MakePutRequest(Pointer(1, 4096), Pointer(1, 8192), 0x1122334455667788, "k", 5, 0, 9)),
-            "0300090036000000"
+            "03000a0036000000"
             "0010000000010000"
             "0020000000010000"
             "8877665544332211"
@@ -77,37 +77,48 @@ TEST(Wire, GoldenRequests) {
   const std::string to = "z";
   EXPECT_EQ(Hex(MakeScanRequest(Pointer(1, 4096), "ab", to,
                                 {.limit = 10, .reply_bytes_max = 4096, .keys_only = true, .down = true})),
-            "0500090023000000"
+            "05000a0023000000"
             "0010000000010000"
             "0a00000000100000"
             "0200010001010100"
             "61627a");
   EXPECT_EQ(Hex(MakeRangeRequest(MessageKind::kCount, Pointer(1, 4096), "ab", to)),
-            "0b0009001b000000"
+            "0b000a001b000000"
             "0010000000010000"
             "0200010000000000"
             "61627a");
   EXPECT_EQ(Hex(MakeRangeRequest(MessageKind::kDeleteRange, Pointer(1, 4096), "a", "")),
-            "0c00090019000000"
+            "0c000a0019000000"
             "0010000000010000"
             "0100000000000000"
             "61");
   EXPECT_EQ(Hex(MakeFetchRequest(Pointer(1, 8192), 100)),
-            "0600090018000000"
+            "06000a0018000000"
             "0020000000010000"
             "6400000000000000");
   EXPECT_EQ(Hex(MakeFetchRequest(Pointer(0, 8192), 100, 3)),
-            "0600090018000000"
+            "06000a0018000000"
             "0020000000000000"
             "6400000003000000");
   EXPECT_EQ(Hex(MakeUploadRequest(2, 7, 1)),
-            "0700090011000000"
+            "07000a0011000000"
             "0700000002000000");
 }
 
 template <typename T>
 std::string HexOf(const T& fixed) {
   return Hex({reinterpret_cast<const char*>(&fixed), sizeof(fixed)});
+}
+
+TEST(Wire, GoldenRequestsForTheTable) {
+  EXPECT_EQ(Hex(MakeTableVersionRequest(0x1122334455667788)),
+            "0e000a0010000000"
+            "8877665544332211");
+  EXPECT_EQ(Hex(MakeTablePartRequest({TablePartKind::kShard, 0x11223344, 7}, 9)),
+            "0f000a0020000000"
+            "0200000044332211"
+            "0700000000000000"
+            "0900000000000000");
 }
 
 TEST(Wire, GoldenReplies) {
@@ -124,12 +135,17 @@ TEST(Wire, GoldenReplies) {
             "0d00000018000000"
             "1100000022000000"
             "8877665544332211");
-  EXPECT_EQ(HexOf(TableVersionReply{header(MessageKind::kTableVersion, 40), 0x1122334455667788, 7, 9}),
-            "0e00000028000000"
+  EXPECT_EQ(HexOf(TableVersionReply{header(MessageKind::kTableVersion, 48), 0x1122334455667788, 7, 8, 9}),
+            "0e00000030000000"
             "1100000022000000"
             "8877665544332211"
             "0700000000000000"
+            "0800000000000000"
             "0900000000000000");
+  EXPECT_EQ(HexOf(TablePartReply{header(MessageKind::kTablePart, 24), 0x1122334455667788}),
+            "0f00000018000000"
+            "1100000022000000"
+            "8877665544332211");
   EXPECT_EQ(HexOf(GetReply{header(MessageKind::kGet, 40), Pointer(1, 8192), 0x1122334455667788, 5, 1, 1, 0}),
             "0200000028000000"
             "1100000022000000"

@@ -25,6 +25,7 @@ constexpr std::optional<Role> LeastRole(MessageKind kind) {
     case MessageKind::kDeleteRange:
     case MessageKind::kTime:
     case MessageKind::kTableVersion:
+    case MessageKind::kTablePart:
       return Role::kClient;
     case MessageKind::kCheck:  // Reads a whole region.
       return Role::kOperator;

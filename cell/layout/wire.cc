@@ -462,12 +462,54 @@ absl::StatusOr<TimeReply> ParseTimeReply(ConstBytes message) {
   return reply;
 }
 
+std::string MakeTableVersionRequest(uint64_t age_ns) {
+  TableVersionRequest fixed{};
+  fixed.header.kind = MessageKind::kTableVersion;
+  fixed.age_ns = age_ns;
+  return WithFixed(fixed, 0, {});
+}
+
+absl::StatusOr<TableVersionRequest> ParseTableVersionRequest(ConstBytes message) {
+  Cursor cursor(message);
+  const auto request = cursor.Take<TableVersionRequest>();
+  if (!cursor.ended()) return BadRequest(MessageKind::kTableVersion, message.size());
+  return request;
+}
+
 absl::StatusOr<TableVersionReply> ParseTableVersionReply(ConstBytes message) {
   RETURN_IF_ERROR(CheckReply(message, MessageKind::kTableVersion));
   Cursor cursor(message);
   const auto reply = cursor.Take<TableVersionReply>();
   if (!cursor.ended()) return BadReply(MessageKind::kTableVersion, message.size());
   return reply;
+}
+
+std::string MakeTablePartRequest(const TablePart& part, uint64_t offset) {
+  TablePartRequest fixed{};
+  fixed.header.kind = MessageKind::kTablePart;
+  fixed.part = part;
+  fixed.offset = offset;
+  return WithFixed(fixed, 0, {});
+}
+
+absl::StatusOr<TablePartRequest> ParseTablePartRequest(ConstBytes message) {
+  Cursor cursor(message);
+  const auto request = cursor.Take<TablePartRequest>();
+  if (!cursor.ended() || request.part.kind > TablePartKind::kShard) {
+    return BadRequest(MessageKind::kTablePart, message.size());
+  }
+  return request;
+}
+
+absl::StatusOr<Parsed<TablePartReply>> ParseTablePartReply(ConstBytes message) {
+  RETURN_IF_ERROR(CheckReply(message, MessageKind::kTablePart));
+  Cursor cursor(message);
+  Parsed<TablePartReply> parsed{cursor.Take<TablePartReply>(), {}, {}};
+  parsed.value = cursor.TakeText(cursor.left());
+  if (!cursor.ended() || parsed.value.size() > parsed.fixed.bytes) {
+    return BadReply(MessageKind::kTablePart, message.size());
+  }
+  return parsed;
 }
 
 absl::StatusOr<WeighReply> ParseWeighReply(ConstBytes message) {

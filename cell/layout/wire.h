@@ -27,7 +27,7 @@
 
 namespace cell {
 
-inline constexpr uint16_t kWireVersion = 9;  // 9: kTableVersion.
+inline constexpr uint16_t kWireVersion = 10;  // 10: kTablePart.
 
 // Limits the values in replies to gets and scans. Larger values are fetched by separate messages.
 inline constexpr size_t kInlineValueBytesMax = 4096;
@@ -49,6 +49,7 @@ enum class MessageKind : uint16_t {
   kDeleteRange = 12,
   kTime = 13,          // Returns the worker's cluster time (expiry.h).
   kTableVersion = 14,  // Returns which version of the region table the worker knows, and how old that may be.
+  kTablePart = 15,     // Returns a piece of the region table, or of the list of servers.
 
   // Sent between servers.
   kAddRoute = 16,     // Tells the tier above about a meganode's root.
@@ -82,10 +83,10 @@ void SetTimes(MutableBytes reply, const ServiceTimes& times);
 template <typename Fixed>
 struct Parsed {
   Fixed fixed;
-  std::string_view key;  // KeyRequest, PutRequest, RouteRequest: the key. ScanRequest, RangeRequest: `from`.
-                         // MigrationRequest: the server, or the reason of a cancel.
-  std::string_view
-      value;  // PutRequest, GetReply: the value. UploadRequest: the bytes. ScanRequest, RangeRequest: `to`.
+  std::string_view key;    // KeyRequest, PutRequest, RouteRequest: the key. ScanRequest, RangeRequest: `from`.
+                           // MigrationRequest: the server, or the reason of a cancel.
+  std::string_view value;  // PutRequest, GetReply: the value. UploadRequest: the bytes. ScanRequest, RangeRequest:
+                           // `to`. TablePartReply: the bytes.
 };
 
 absl::StatusOr<MessageHeader> ParseHeader(ConstBytes message);
@@ -437,15 +438,53 @@ struct TimeReply {
 static_assert(sizeof(TimeReply) == 24 && std::has_unique_object_representations_v<TimeReply>);
 absl::StatusOr<TimeReply> ParseTimeReply(ConstBytes message);
 
-// The request is a header alone.
+struct TableVersionRequest {
+  MessageHeader header;
+  uint64_t
+      age_ns;  // If what the worker knows is older than this, it reads the region table again, for later questions.
+};
+static_assert(sizeof(TableVersionRequest) == 16 && std::has_unique_object_representations_v<TableVersionRequest>);
+std::string MakeTableVersionRequest(uint64_t age_ns);
+absl::StatusOr<TableVersionRequest> ParseTableVersionRequest(ConstBytes message);
+
 struct TableVersionReply {
   ReplyHeader header;
-  uint64_t cluster;  // CRC64 of the cluster's uuid.
-  uint64_t version;  // Version of the region table as the worker knows it.
-  uint64_t age_ns;  // That was the newest version at a time no longer ago than this. UINT64_MAX: the worker cannot say.
+  uint64_t cluster;          // CRC64 of the cluster's uuid.
+  uint64_t version;          // Version of the region table as the worker knows it.
+  uint64_t servers_version;  // The same for the list of servers (ClusterState).
+  uint64_t
+      age_ns;  // Those were the newest versions at a time no longer ago than this. UINT64_MAX: the worker cannot say.
 };
-static_assert(sizeof(TableVersionReply) == 40 && std::has_unique_object_representations_v<TableVersionReply>);
+static_assert(sizeof(TableVersionReply) == 48 && std::has_unique_object_representations_v<TableVersionReply>);
 absl::StatusOr<TableVersionReply> ParseTableVersionReply(ConstBytes message);
+
+enum class TablePartKind : uint32_t {
+  kServers = 0,  // ParseServersText
+  kRoot = 1,     // ParseTableRoot
+  kShard = 2,    // ParseTableShard
+};
+struct TablePart {
+  TablePartKind kind;
+  uint32_t first;    // First id of the shard; 0 for the others.
+  uint64_t version;  // Version of the servers, of the table, or of the shard.
+  bool operator==(const TablePart&) const = default;
+};
+struct TablePartRequest {
+  MessageHeader header;
+  TablePart part;
+  uint64_t offset;
+};
+static_assert(sizeof(TablePartRequest) == 32 && std::has_unique_object_representations_v<TablePartRequest>);
+std::string MakeTablePartRequest(const TablePart& part, uint64_t offset);
+absl::StatusOr<TablePartRequest> ParseTablePartRequest(ConstBytes message);
+
+// As many bytes of the part as there is room for follow, from the offset on.
+struct TablePartReply {
+  ReplyHeader header;
+  uint64_t bytes;  // Size of the whole part.
+};
+static_assert(sizeof(TablePartReply) == 24 && std::has_unique_object_representations_v<TablePartReply>);
+absl::StatusOr<Parsed<TablePartReply>> ParseTablePartReply(ConstBytes message);
 
 // Reports the bytes that the nodes and extents of all of a worker's regions use.
 struct WeighReply {

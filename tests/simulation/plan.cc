@@ -390,6 +390,7 @@ bool Draws::Set(std::string_view name, bool on) {
                                                      {"files account", &files_account},
                                                      {"grants", &grants},
                                                      {"objects", &objects},
+                                                     {"learns", &learns},
                                                      {"suspicion", &suspicion},
                                                      {"deadlines", &deadlines},
                                                      {"disks heal", &disks_heal}};
@@ -500,6 +501,7 @@ SimulationPlan SimulationPlan::Draw(uint64_t seed, const Draws& draws) {
   // LaterReleaseStore writes files. Without rollbacks there are more of these, so that half of all logs are in objects.
   const bool may_be_objects = plan.durability != Durability::kNone && !plan.Has(Fault::kRollback);
   if (Dice own = dice_for(54); own.Below(8) < 5 && draws.objects && may_be_objects) DrawObjects(&plan, &own, often);
+  if (Dice own = dice_for(55); own.Below(3) != 0 && draws.learns) plan.learns = true;
   std::stable_sort(plan.faults.begin(), plan.faults.end(),
                    [](const FaultPlan& a, const FaultPlan& b) { return a.at_ns < b.at_ns; });
   plan.encrypted = draws.encrypted && !plan.Has(Fault::kRollback);  // LaterReleaseStore changes the format of others.
@@ -576,18 +578,18 @@ std::string SimulationPlan::Summary() const {
   int tasks = 0;
   for (const ClientPlan& client : clients) tasks += client.tasks;
   return fmt::format(
-      "{} servers and {} to come, durability {}{}, nodes of {} B, meganodes of {} KB, {} region ids; {} clients with "
+      "{} servers and {} to come, durability {}{}{}, nodes of {} B, meganodes of {} KB, {} region ids; {} clients with "
       "{} "
       "operations in "
       "flight on {} keys ({} hot, {:.0f} % in a queue, {:.0f} % of ranges, tides of {} us, {:.0f} % expire within {} "
       "us), {} users with grants, evict {}, {:.0f} % of values up to {} KB, {:.0f} % in a table ({} B buckets), clocks "
       "within {} ppm; {} us; "
       "faults: {}",
-      servers, joining, cell::ToString(durability), objects ? " in objects" : "", shape.node_bytes,
-      shape.meganode_bytes >> 10, region_ids, clients.size(), tasks, keys, hot_keys, queue_share * 100,
-      range_share * 100, tide_ns / 1000, expiry_share * 100, expiry_ns_max / 1000, users, cell::ToString(evict),
-      large_share * 100, large_bytes_max >> 10, table_share * 100, bucket_bytes, clock_gain_ppm, duration_ns / 1000,
-      fmt::join(names, ", "));
+      servers, joining, cell::ToString(durability), objects ? " in objects" : "",
+      learns ? ", clients that learn from workers" : "", shape.node_bytes, shape.meganode_bytes >> 10, region_ids,
+      clients.size(), tasks, keys, hot_keys, queue_share * 100, range_share * 100, tide_ns / 1000, expiry_share * 100,
+      expiry_ns_max / 1000, users, cell::ToString(evict), large_share * 100, large_bytes_max >> 10, table_share * 100,
+      bucket_bytes, clock_gain_ppm, duration_ns / 1000, fmt::join(names, ", "));
 }
 
 }  // namespace cell

@@ -101,6 +101,7 @@ struct Draws {
   bool files_account = true;  // At the end there is no file that nobody needs.
   bool grants = true;         // Some clients are plain users, and grants are enforced.
   bool objects = true;        // Logs are in a pool of objects.
+  bool learns = true;         // Clients learn from workers how the region table has changed.
 
   // Enables the named kind. Returns false if there is no such kind.
   bool Set(std::string_view name, bool on);
@@ -125,6 +126,7 @@ struct SimulationPlan {
   bool disk_cached = false;    // Other hosts see what a host writes only when it is synced.
   bool encrypted = false;      // Logs are encrypted.
   bool objects = false;        // Logs are in a pool of objects that all servers use, and not in files.
+  bool learns = false;         // Clients learn from workers how the region table has changed.
   int regions_max = 64;        // Per server.
   int region_ids = 0;          // The highest region id; 0: Pointer::kRegionMax.
 

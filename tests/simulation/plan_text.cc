@@ -45,6 +45,7 @@ void EachField(Plan& plan, Visit&& visit) {
   visit("disk_cached", plan.disk_cached);
   visit("encrypted", plan.encrypted);
   visit("objects", plan.objects);
+  visit("learns", plan.learns);
   visit("regions_max", plan.regions_max);
   visit("region_ids", plan.region_ids);
   visit("keys", plan.keys);

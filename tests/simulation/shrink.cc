@@ -109,6 +109,7 @@ class Shrinker {
     set(&SimulationPlan::expiry_share, 0.0);
     set(&SimulationPlan::evict, Eviction::kNone);
     set(&SimulationPlan::objects, false);
+    set(&SimulationPlan::learns, false);
     add([](SimulationPlan* plan) {
       for (ClientPlan& client : plan->clients) client.user = 0;
       return std::exchange(plan->users, 0) > 0;

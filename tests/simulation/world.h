@@ -97,7 +97,8 @@ class World {
     TestClusterOptions options;
     options.servers = plan.servers + plan.joining;
     options.joining = plan.joining;
-    options.migrator.silence_ns = 100'000;
+    // Longer than the largest read of a migration takes (127 pages).
+    options.migrator.silence_ns = std::max<int64_t>(100'000, 127 * 64 * plan.line_ns * 3 / 2);
     options.migrator.zeroed_bytes = 4 << 10;
     options.split = plan.split;
     options.balance = plan.balance;
@@ -131,6 +132,7 @@ class World {
     options.disk_cached = plan.disk_cached;
     options.encrypted = plan.encrypted;
     options.objects = plan.objects;
+    options.learns = plan.learns;
     options.object_bytes = plan.ObjectBytes();
     options.regions_max = static_cast<size_t>(plan.regions_max);
     if (plan.region_ids > 0) options.region_ids = static_cast<uint32_t>(plan.region_ids);

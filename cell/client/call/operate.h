@@ -12,6 +12,12 @@
 
 namespace cell {
 
+// Returns Unavailable with `what`, and why the region table could not be read, if it could not.
+inline absl::Status WithFailure(std::string what, const absl::Status& failure) {
+  if (!failure.ok()) what += fmt::format(": {}", std::string(failure.message()));
+  return absl::UnavailableError(what);
+}
+
 // Calls `here` with the router and the context, region after region, until it returns a result or an error. `table` is
 // null for the tree.
 template <typename T, typename Here>
@@ -24,14 +30,16 @@ Task<absl::StatusOr<T>> Operate(Session* session, const std::string* table, std:
   // Reads under an expired lease could not be trusted, and would have to be repeated.
   if (context.path == Path::kClient && context.started_ns > session->view()->LeaseUntilNs()) {
     co_await session->view()->Refresh(context.deadline_ns);
+    const absl::Status failure = session->view()->failure();
+    if (absl::IsFailedPrecondition(failure)) co_return failure;
     if (session->NowNs() >= context.deadline_ns) {
-      co_return absl::UnavailableError("the region table could not be read within the call's timeout");
+      co_return WithFailure("the region table could not be read within the call's timeout", failure);
     }
   }
   if (table != nullptr && session->view()->IsOld(context.started_ns)) {
     co_await session->view()->Refresh(context.deadline_ns);
     if (session->view()->IsOld(context.started_ns)) {
-      co_return absl::UnavailableError("the region table could not be read for ten minutes");
+      co_return WithFailure("the region table could not be read for ten minutes", session->view()->failure());
     }
   }
   KeyRouter router(session, key, context, table);
@@ -45,6 +53,13 @@ Task<absl::StatusOr<T>> Operate(Session* session, const std::string* table, std:
     if (result->has_value()) co_return **std::move(result);
     if (session->NowNs() >= context.deadline_ns) {
       if (!router.refused().ok()) co_return router.refused();
+      const absl::Status failure = session->view()->failure();
+      if (!failure.ok()) {
+        co_return WithFailure(fmt::format("key {} could not be reached within the call's timeout, and the region table "
+                                          "could not be read",
+                                          ForMessage(key)),
+                              failure);
+      }
       co_return absl::DeadlineExceededError(
           fmt::format("key {} could not be reached within the call's timeout", ForMessage(key)));
     }

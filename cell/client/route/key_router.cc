@@ -119,6 +119,8 @@ Task<absl::Status> KeyRouter::FindConnection() {
         co_await session_->loop()->SleepUntil(std::min(deadline_ns, until_ns));
       }
       co_await session_->view()->Refresh(context_.deadline_ns);
+      const absl::Status failure = session_->view()->failure();
+      if (absl::IsFailedPrecondition(failure)) co_return failure;
       restarts_ += restarts_ == 0;
       must_refresh_ = false;
       hops_ = 0;  // The deadline limits how often it starts over.

@@ -203,6 +203,16 @@ TEST_F(KeyRouterTest, ARegionThatIsGoneFromTheTableIsNotSearchedForBeyondTheDead
   EXPECT_LT(session_.NowNs(), 60'000'000);
 }
 
+TEST_F(KeyRouterTest, NothingIsSoughtInAClusterThatWasMadeAgain) {
+  ChangeTable([](RegionTable* table) { table->regions.Erase(kThird); });
+  Refresh();
+  membership_->set_failing(absl::FailedPreconditionError("the cluster was deleted, and there is a new one"));
+  KeyRouter router = Router("key");
+  const absl::Status status = FindChild(&session_, &router, RootOf(kThird));
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_LT(session_.NowNs(), kTimeoutNs / 2);
+}
+
 // With logs, other servers recover a region whose server is gone.
 class KeyRouterWithLogsTest : public KeyRouterTest {
  protected:

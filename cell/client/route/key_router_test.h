@@ -48,7 +48,8 @@ class KeyRouterTest : public ::testing::Test {
 
   explicit KeyRouterTest(ClusterState state = State(), const ClientOptions& options = Options())
       : cluster_(std::make_shared<MemoryCluster>(std::move(state))),
-        session_(options, network_.NewEndpoint(client_host_), std::make_unique<MemoryMembership>(cluster_)) {
+        membership_(new MemoryMembership(cluster_)),
+        session_(options, network_.NewEndpoint(client_host_), std::unique_ptr<Membership>(membership_)) {
     CELL_CHECK(a_->Listen("address-a", &service_a_).ok());
     CELL_CHECK(b_->Listen("address-b", &service_b_).ok());
   }
@@ -107,6 +108,7 @@ class KeyRouterTest : public ::testing::Test {
   AnsweringService service_a_{a_.get()}, service_b_{b_.get()};
   TestRegion region_{kShape, kRoot, {1, "", std::nullopt, {}}};
   std::shared_ptr<MemoryCluster> cluster_;
+  MemoryMembership* const membership_;  // The session's.
   Session session_;
 };
 

@@ -94,6 +94,18 @@ void Connections::ForgetRegion(const WorkerConnection& worker, uint32_t region) 
   if (!loop_->closed()) loop_->fabric()->ForgetRegion(worker.id, region);
 }
 
+bool Connections::AnyIsQuiet(int64_t ns) const {
+  return std::any_of(workers_.begin(), workers_.end(), [&](const auto& worker) { return IsQuiet(*worker, ns); });
+}
+
+void Connections::CloseGone(const ClusterState& cluster, int64_t ns) {
+  for (const auto& worker : workers_) {
+    if (!IsQuiet(*worker, ns) || cluster.FindWorker(worker->worker_id) != nullptr) continue;
+    const std::string why = fmt::format("{} has left the cluster", ToString(worker->worker_id));
+    Note(worker.get(), absl::UnavailableError(why));
+  }
+}
+
 void Connections::Note(WorkerConnection* worker, const absl::Status& status) {
   const bool lost = status.code() == absl::StatusCode::kUnavailable || status.code() == absl::StatusCode::kUnknown;
   if (!lost || !worker->up) return;
@@ -104,6 +116,7 @@ void Connections::Note(WorkerConnection* worker, const absl::Status& status) {
 }
 
 absl::Status Connections::ReadOp::await_resume() {
+  connections_->Answered(worker_);
   if (connections_->loop_->closed()) return ClientLoop::Closed();
   absl::Status status = ReadAwaiter::await_resume();
   connections_->Note(worker_, status);
@@ -120,12 +133,14 @@ Connections::CallOp::CallOp(Connections* connections, WorkerConnection* worker, 
       worker_(worker),
       feedback_(feedback),
       asked_ns_(connections->loop_->now_ns()) {
+  connections_->Asked(worker_);
   if (feedback_.learns() && feedback_.learn == Feedback::kCost) feedback_.selector->BeginCall(asked_ns_);
 }
 
 absl::StatusOr<ConstBytes> Connections::CallOp::await_resume() {
   const ClientLoop& loop = *connections_->loop_;
   const bool cost = feedback_.learns() && feedback_.learn == Feedback::kCost;
+  connections_->Answered(worker_);
   if (cost) feedback_.selector->EndCall(loop.now_ns());
   if (loop.closed()) return ClientLoop::Closed();
   connections_->Note(worker_, reply.status());

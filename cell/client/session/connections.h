@@ -39,6 +39,8 @@ struct WorkerConnection {
   int failed_attempts = 0;             // Attempts to connect that failed since it was last up.
   absl::Status why_down;               // Why the last attempt failed, or why the connection was lost after it.
   bool silent = false;                 // The last attempt failed because no answer came, not because it was refused.
+  int unanswered = 0;                  // Reads and calls in flight...
+  int64_t quiet_since_ns = 0;          // ...and when the last one was answered, or the first of these began.
   std::vector<uint16_t> free_numbers;  // Numbers for uploads and copies that no operation uses.
   ServerTime time;                     // Of the process that it was last connected to.
 
@@ -125,6 +127,11 @@ class Connections {
   void Note(WorkerConnection* worker, const absl::Status& status);
   // Closes connections that were lost. Call it outside of completions.
   void CloseBroken();
+  // Returns whether a worker that owes an answer has given none for `ns`.
+  bool AnyIsQuiet(int64_t ns) const;
+  // Closes the connections to such workers if the cluster does not have them any more. What they owe is then
+  // Unavailable.
+  void CloseGone(const ClusterState& cluster, int64_t ns);
   // Forgets the location of the region's memory at the worker: the next read looks it up. Does nothing once the loop is
   // closed.
   void ForgetRegion(const WorkerConnection& worker, uint32_t region);
@@ -141,7 +148,9 @@ class Connections {
           worker_(worker),
           selector_(selector),
           is_round_(is_round),
-          asked_ns_(connections->loop_->now_ns()) {}
+          asked_ns_(connections->loop_->now_ns()) {
+      connections->Asked(worker);
+    }
     bool await_ready() const { return connections_->loop_->closed(); }
     absl::Status await_resume();
 
@@ -212,6 +221,16 @@ class Connections {
   };
 
   Task<bool> TryConnect(WorkerConnection* worker);
+  void Asked(WorkerConnection* worker) {
+    if (worker->unanswered++ == 0) worker->quiet_since_ns = loop_->now_ns();
+  }
+  void Answered(WorkerConnection* worker) {
+    --worker->unanswered;
+    worker->quiet_since_ns = loop_->now_ns();
+  }
+  bool IsQuiet(const WorkerConnection& worker, int64_t ns) const {
+    return worker.up && worker.unanswered > 0 && loop_->now_ns() - worker.quiet_since_ns > ns;
+  }
   // Begins the work of a completion for the meter of this client's core.
   void MeterWork(Selector* selector, CpuMeter::Work work) {
     if (CpuMeter* cpu = loop_->cpu(); cpu->sampled()) cpu->Begin(selector, work, loop_->WorkNs());

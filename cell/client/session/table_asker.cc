@@ -42,22 +42,23 @@ WorkerConnection* TableAsker::Next(const ClusterState& cluster) {
   return connections_->To(id, cluster.FindWorker(id)->address);
 }
 
-Task<absl::StatusOr<TableAsker::Answer>> TableAsker::Ask(const ClusterState* cluster, int64_t deadline_ns) {
+Task<absl::StatusOr<TableAsker::Answer>> TableAsker::Ask(const ClusterState* cluster, uint64_t age_ns,
+                                                         int64_t deadline_ns) {
   const uint64_t identity = Crc64(cluster->uuid);
   WorkerConnection* const worker = Next(*cluster);
   if (worker == nullptr) co_return absl::UnavailableError("there is no worker to ask");
-  absl::StatusOr<Answer> answer = co_await AskOne(worker, identity, deadline_ns);
-  if (!answer.ok()) ++turn_;
+  absl::StatusOr<Answer> answer = co_await AskOne(worker, identity, age_ns, deadline_ns);
+  if (!answer.ok()) PassOver();
   co_return answer;
 }
 
-Task<absl::StatusOr<TableAsker::Answer>> TableAsker::AskOne(WorkerConnection* worker, uint64_t cluster,
+Task<absl::StatusOr<TableAsker::Answer>> TableAsker::AskOne(WorkerConnection* worker, uint64_t cluster, uint64_t age_ns,
                                                             int64_t deadline_ns) {
   if (const absl::Status connected = co_await connections_->Connect(worker, deadline_ns); !connected.ok()) {
     co_return connected;
   }
   if (loop_->closed()) co_return ClientLoop::Closed();
-  const std::string request = MakeTextRequest(MessageKind::kTableVersion);
+  const std::string request = MakeTableVersionRequest(age_ns);
   const OutgoingCall call{.head = request, .reply_bytes_max = kReplyBytesMin, .deadline_ns = deadline_ns};
   const int64_t asked_ns = loop_->NowNs();
   ++metrics_->table_questions;
@@ -70,8 +71,8 @@ Task<absl::StatusOr<TableAsker::Answer>> TableAsker::AskOne(WorkerConnection* wo
   if (reply->age_ns > static_cast<uint64_t>(INT64_MAX / 2)) {
     co_return absl::FailedPreconditionError("this worker does not know how old its region table is");
   }
-  const int64_t age_ns = Mutated(Mutant::kTableAgeIgnored) ? 0 : static_cast<int64_t>(reply->age_ns);
-  co_return Answer{reply->version, asked_ns - age_ns};
+  const int64_t age = Mutated(Mutant::kTableAgeIgnored) ? 0 : static_cast<int64_t>(reply->age_ns);
+  co_return Answer{reply->version, reply->servers_version, asked_ns - age, worker};
 }
 
 }  // namespace cell

@@ -26,20 +26,24 @@ class TableAsker {
       : loop_(loop), connections_(connections), metrics_(metrics), turn_(seed + static_cast<uint64_t>(loop->NowNs())) {}
 
   struct Answer {
-    uint64_t version = 0;  // Of the region table.
-    int64_t as_of_ns = 0;  // It was the newest version then or later, by this client's clock.
+    uint64_t version = 0;                // Of the region table.
+    uint64_t servers_version = 0;        // Of the list of servers.
+    int64_t as_of_ns = 0;                // Those were the newest versions then or later, by this client's clock.
+    WorkerConnection* worker = nullptr;  // Who said so.
   };
-  // Asks a worker. Returns Unavailable if none answers before the deadline, and FailedPrecondition if the one that was
-  // asked belongs to another cluster or cannot say how old its table is. The next question goes to another worker then.
-  // REQUIRES: no other question is under way.
-  Task<absl::StatusOr<Answer>> Ask(const ClusterState* cluster, int64_t deadline_ns);
+  // Asks a worker. If what it knows is older than `age_ns`, it will soon know better. Returns Unavailable if none
+  // answers before the deadline, and FailedPrecondition if the one that was asked belongs to another cluster or cannot
+  // say how old its table is. The next question goes to another worker then.
+  Task<absl::StatusOr<Answer>> Ask(const ClusterState* cluster, uint64_t age_ns, int64_t deadline_ns);
+  // Makes the next question go to another worker.
+  void PassOver() { ++turn_; }
 
  private:
   static constexpr size_t kAskedMax = 4;
 
   // Returns the worker to ask next. Returns null if the cluster has no worker.
   WorkerConnection* Next(const ClusterState& cluster);
-  Task<absl::StatusOr<Answer>> AskOne(WorkerConnection* worker, uint64_t cluster, int64_t deadline_ns);
+  Task<absl::StatusOr<Answer>> AskOne(WorkerConnection* worker, uint64_t cluster, uint64_t age_ns, int64_t deadline_ns);
 
   ClientLoop* const loop_;
   Connections* const connections_;

@@ -30,7 +30,7 @@ class TableAskerTest : public ConnectionsFixture, public ::testing::Test {
     reply_.age_ns = 1'000;
   }
   absl::StatusOr<TableAsker::Answer> Ask(TableAsker* asker) {
-    return Wait(asker->Ask(&cluster_, loop_.NowNs() + 1'000'000));
+    return Wait(asker->Ask(&cluster_, 0, loop_.NowNs() + 1'000'000));
   }
 
   ClusterState cluster_;

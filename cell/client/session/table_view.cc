@@ -11,10 +11,11 @@ namespace {
 
 constexpr int64_t kRefreshingPauseNs = 20'000;
 constexpr int64_t kRefreshPauseNs = 10'000'000;
-// How often the lease is renewed while the client reads, and how often at most a server is asked for that. What a
-// server knows may be a quarter of a lease old (TableRefresher).
+// How often the lease is renewed while the client reads. What a server knows may be a quarter of a lease old
+// (TableRefresher).
 constexpr int64_t kRenewalsALease = 3;
-constexpr int64_t kQuestionsALease = 6;
+// How often a server is asked that does not know the newest table yet.
+constexpr int64_t kRepeatsALease = 100;
 // Owners of regions that are gone, and where these were, are forgotten once there are this many more of them than twice
 // the regions. A shared memory fabric has a descriptor and a mapping for each.
 constexpr size_t kOwnersSlack = 64;
@@ -29,6 +30,7 @@ TableView::TableView(ClientLoop* loop, Connections* connections, ClientMetrics* 
       membership_(std::move(membership)),
       membership_wakes_(membership_->SetWake([fabric = loop->fabric()] { fabric->Wake(); })),
       asker_(loop, connections, metrics, seed),
+      fetcher_(loop, connections, metrics),
       revision_(cluster().revision),
       seen_ns_(loop->NowNs()) {}
 
@@ -102,13 +104,26 @@ Task<bool> TableView::Refresh(int64_t deadline_ns) {
 void TableView::BeginRefresh() {
   if (refreshing_) return;
   refreshing_ = true;
-  ++metrics_->table_readings;
   refreshed_ns_ = loop_->NowNs();
   reads_at_refresh_ = reads();
-  membership_->Refresh([this](const absl::Status& status) {
-    refreshing_ = false;
-    ++refreshes_;
-    if (status.ok()) table_ns_ = seen_ns_ = std::max(table_ns_, refreshed_ns_);
+  if (membership_->learns()) {
+    loop_->Keep(std::make_unique<Question>(RefreshByServer()));
+  } else {
+    BeginReading();
+  }
+}
+
+void TableView::EndRefresh(absl::Status status) {
+  failure_ = std::move(status);
+  refreshing_ = false;
+  ++refreshes_;
+}
+
+void TableView::BeginReading() {
+  ++metrics_->table_readings;
+  membership_->Refresh([this, begun_ns = loop_->NowNs()](const absl::Status& status) {
+    EndRefresh(status);
+    if (status.ok()) table_ns_ = seen_ns_ = std::max(table_ns_, begun_ns);
   });
 }
 
@@ -125,6 +140,11 @@ size_t TableView::Poll() {
 void TableView::RefreshIfDue() {
   const int64_t now_ns = loop_->now_ns();
   const int64_t lease_ns = cluster().table_lease_ns;
+  if (now_ns - looked_ns_ > kQuietNs) {
+    looked_ns_ = now_ns;
+    connections_->CloseGone(cluster(), kQuietNs);
+    if (connections_->AnyIsQuiet(kQuietNs)) RefreshSoon();
+  }
   const bool read = refresh_soon_ || now_ns - seen_ns_ > kOldAfterNs / 10;
   const bool renew = reads() != reads_at_refresh_ && now_ns - table_ns_ > lease_ns / kRenewalsALease;
   if (refreshing_) return;
@@ -133,21 +153,69 @@ void TableView::RefreshIfDue() {
     BeginRefresh();
   } else if (renew && !asking_ && now_ns - asked_ns_ > lease_ns / kQuestionsALease) {
     asked_ns_ = now_ns;
-    loop_->Keep(std::make_unique<Question>(this));
+    loop_->Keep(std::make_unique<Question>(AskServer()));
   }
+}
+
+Task<bool> TableView::RefreshByServer() {
+  const bool followed = co_await FollowServer(refreshed_ns_, QuestionEndsNs());
+  if (loop_->closed()) co_return false;
+  if (followed) {
+    EndRefresh(absl::OkStatus());
+    loop_->Wake(&refreshes_);
+  } else {
+    BeginReading();
+  }
+  co_return followed;
 }
 
 Task<bool> TableView::AskServer() {
   asking_ = true;
   reads_at_refresh_ = reads();
-  const int64_t deadline_ns = loop_->NowNs() + cluster().table_lease_ns / kQuestionsALease;
-  const absl::StatusOr<TableAsker::Answer> answer = co_await asker_.Ask(&cluster(), deadline_ns);
+  const bool newest = co_await FollowServer(INT64_MIN, QuestionEndsNs());
   asking_ = false;
   if (loop_->closed()) co_return false;
-  const bool newest = answer.ok() && answer->version == cluster().table.version;
-  if (newest) table_ns_ = seen_ns_ = std::max(table_ns_, answer->as_of_ns);
-  if (!newest || loop_->NowNs() - table_ns_ > cluster().table_lease_ns / 2) RefreshSoon();
+  if (!newest || loop_->NowNs() - table_ns_ > cluster().table_lease_ns / 2) {
+    asker_.PassOver();  // It is behind, or knows only what is old.
+    RefreshSoon();
+  }
   co_return newest;
+}
+
+Task<bool> TableView::FollowServer(int64_t since_ns, int64_t deadline_ns) {
+  for (;;) {
+    const bool any_age = since_ns == INT64_MIN;
+    const uint64_t age_ns = any_age ? UINT64_MAX : static_cast<uint64_t>(loop_->NowNs() - since_ns);
+    const absl::StatusOr<TableAsker::Answer> answer = co_await asker_.Ask(&cluster(), age_ns, deadline_ns);
+    if (loop_->closed() || !answer.ok()) co_return false;
+    const bool caught_up = co_await CatchUp(&*answer, deadline_ns);
+    if (loop_->closed()) co_return false;
+    const bool newest = caught_up && answer->version == cluster().table.version;
+    if (newest) table_ns_ = seen_ns_ = std::max(table_ns_, answer->as_of_ns);
+    if (any_age || (newest && answer->as_of_ns >= since_ns)) co_return newest;
+    const int64_t again_ns = loop_->NowNs() + cluster().table_lease_ns / kRepeatsALease;
+    if (again_ns >= deadline_ns) {
+      asker_.PassOver();
+      co_return false;
+    }
+    co_await loop_->SleepUntil(again_ns);
+    if (loop_->closed()) co_return false;
+  }
+}
+
+Task<bool> TableView::CatchUp(const TableAsker::Answer* answer, int64_t deadline_ns) {
+  const bool behind = answer->version > cluster().table.version || answer->servers_version > cluster().servers_version;
+  if (!behind || !membership_->learns()) co_return true;
+  const TableFetcher::Versions versions{answer->version, answer->servers_version};
+  absl::StatusOr<std::shared_ptr<const ClusterState>> fetched =
+      co_await fetcher_.Fetch(answer->worker, cluster(), versions, deadline_ns);
+  if (!fetched.ok()) {
+    if (!absl::IsAborted(fetched.status())) asker_.PassOver();
+    co_return false;
+  }
+  membership_->Learn(*std::move(fetched));
+  revision_ = cluster().revision;
+  co_return true;
 }
 
 Task<absl::StatusOr<WorkerConnection*>> TableView::Connect(uint32_t region, int64_t deadline_ns) {

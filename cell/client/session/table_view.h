@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -14,6 +15,7 @@
 #include "cell/client/session/client_loop.h"
 #include "cell/client/session/connections.h"
 #include "cell/client/session/table_asker.h"
+#include "cell/client/session/table_fetcher.h"
 #include "cell/cluster/membership.h"
 #include "cell/layout/pointer.h"
 
@@ -52,8 +54,8 @@ class TableView {
   // after the deadline, for the benefit of other operations.
   Task<absl::StatusOr<WorkerConnection*>> Connect(uint32_t region, int64_t deadline_ns = INT64_MAX);
 
-  // Reads the region table again, and waits until the membership has answered, the deadline, or the end of the loop.
-  // The caller continues with what is known then, whether that succeeded or not.
+  // Reads the region table again, and waits until that has ended, the deadline, or the end of the loop. The caller
+  // continues with what is known then, whether that succeeded or not.
   Task<bool> Refresh(int64_t deadline_ns);
   // Begins to read the region table again, without waiting. An old table costs extra steps, but not correctness.
   void RefreshSoon() { refresh_soon_ = true; }
@@ -79,6 +81,9 @@ class TableView {
     const Owner* const owner = OwnerOf(region);
     return owner != nullptr && owner->worker->silent;
   }
+  // Returns why the region table could not be read the last time, or OK. FailedPrecondition: the cluster was deleted,
+  // and there is another one in its place.
+  const absl::Status& failure() const { return failure_; }
   // Returns true if a region that no server serves now will be served again, because it is being recovered or other
   // servers can take it over.
   bool WillBeServed(uint32_t region) const;
@@ -86,7 +91,8 @@ class TableView {
   // Takes over what the membership has learned. Returns the number of callbacks that it ran.
   size_t Poll();
   // Does what is due: reads the table again if RefreshSoon was called, and renews the lease if the client reads and the
-  // lease ends soon. A server renews it, if one can say that this table is still the newest.
+  // lease ends soon. A server renews it, if one can say that this table is still the newest, or sends what is newer.
+  // While a server owes an answer for long, looks whether it has left the cluster; if so, it will not give one.
   void RefreshIfDue();
   // Returns true if the membership still has to answer and its answer does not end a Wait of the loop.
   bool must_poll() const { return !membership_wakes_ && membership_->pending(); }
@@ -105,11 +111,15 @@ class TableView {
   };
 
   static constexpr int64_t kOldAfterNs = 600'000'000'000;
+  // A server that owes an answer for so long may have left the cluster. Also the time between two looks for that.
+  static constexpr int64_t kQuietNs = 1'000'000'000;
+  // How often at most a server is asked, for a renewal. An answer that has not come by then is given up.
+  static constexpr int64_t kQuestionsALease = 6;
 
-  // A question to a server.
+  // Questions to a server: a renewal of the lease, or a refresh.
   class Question : public DetachedTask {
    public:
-    explicit Question(TableView* view) : task_(view->AskServer()) { task_.Start(); }
+    explicit Question(Task<bool> task) : task_(std::move(task)) { task_.Start(); }
     bool ended() const override { return task_.done(); }
 
    private:
@@ -117,8 +127,19 @@ class TableView {
   };
 
   void BeginRefresh();
-  // Renews the lease by a server's word that this table is the newest. Without that, reads the table again.
+  void EndRefresh(absl::Status status);
+  // Reads the table from the coordinator.
+  void BeginReading();
+  // Refreshes by what a server knows. If that does not succeed, reads the table.
+  Task<bool> RefreshByServer();
+  // Renews the lease by a server's word that this table is the newest. Without that, refreshes.
   Task<bool> AskServer();
+  // Asks a server until it says that a table was the newest one at `since_ns` or later, and takes that table over.
+  // Returns false if it does not before the deadline.
+  Task<bool> FollowServer(int64_t since_ns, int64_t deadline_ns);
+  // Takes over what a server knows that is newer. Returns false if that fails.
+  Task<bool> CatchUp(const TableAsker::Answer* answer, int64_t deadline_ns);
+  int64_t QuestionEndsNs() const { return loop_->NowNs() + cluster().table_lease_ns / kQuestionsALease; }
   // Returns null if no owner is known.
   const Owner* OwnerOf(uint32_t region) {
     const auto it = owners_.find(region);
@@ -135,14 +156,17 @@ class TableView {
   const std::unique_ptr<Membership> membership_;
   const bool membership_wakes_;
   TableAsker asker_;
+  TableFetcher fetcher_;
   absl::flat_hash_map<uint32_t, Owner> owners_;  // Keyed by region; holds those that operations asked for.
   uint64_t revision_ = 0;                        // Revision of the region table at the last Poll.
   bool refresh_soon_ = false;
   bool refreshing_ = false;
   bool asking_ = false;
   int64_t asked_ns_ = INT64_MIN / 2;  // When a server was last asked.
-  uint64_t refreshes_ = 0;            // Number of reads of the table that have ended. Also the event of that.
+  uint64_t refreshes_ = 0;            // Number of refreshes that have ended. Also the event of that.
+  absl::Status failure_;              // Of the last one.
   int64_t refreshed_ns_ = 0;          // When the last one began.
+  int64_t looked_ns_ = 0;             // When it was last looked for servers that owe answers.
   uint64_t reads_at_refresh_ = 0;     // This client's one-sided reads until the last refresh or question.
   int64_t table_ns_ = 0;              // As of when the table is known to be the newest; the lease counts from here.
   int64_t seen_ns_ = 0;               // The same, or when this was made.

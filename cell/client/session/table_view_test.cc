@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "cell/base/crc64.h"
+#include "cell/client/session/served_table.h"
 #include "cell/client/session/session_test.h"
 #include "cell/cluster/memory_membership.h"
 #include "cell/layout/wire.h"
@@ -199,6 +202,61 @@ TEST_F(TableViewTest, ARefreshThatFailedExtendsNoLease) {
   EXPECT_GT(view.LeaseUntilNs(), before_ns);
 }
 
+// Serves nothing, as a server that was stopped.
+class StoppedService final : public Service {
+ public:
+  void Serve(absl::Span<const IncomingCall>) override {}
+  void Disconnected(ConnectionId) override {}
+};
+
+TEST_F(TableViewTest, AStoppedServerThatHasLeftTheClusterIsNotWaitedFor) {
+  constexpr int64_t kTimeoutNs = 20'000'000'000;
+  StoppedService stopped;
+  const std::unique_ptr<SimFabric> other = network_.NewEndpoint();
+  ASSERT_TRUE(other->Listen("other", &stopped).ok());
+  WorkerConnection* const worker = *Wait(view_.Connect(2));
+  const auto call = [&]() -> Task<absl::Status> {
+    const OutgoingCall call{.head = "?", .reply_bytes_max = kMessageBytesMax, .deadline_ns = kTimeoutNs};
+    co_return (co_await connections_.Call(worker, call)).status();
+  };
+  Task<absl::Status> waiting = call();
+  waiting.Start();
+  const auto run_until = [&](int64_t ns) {
+    while (!waiting.done() && loop_.NowNs() < ns) {
+      view_.Poll();
+      view_.RefreshIfDue();
+      Turn();
+    }
+  };
+  run_until(kTimeoutNs / 2);
+  EXPECT_FALSE(waiting.done());  // It may answer yet.
+  EXPECT_TRUE(worker->up);
+  cluster_->state.servers.resize(1);
+  run_until(kTimeoutNs);
+  ASSERT_TRUE(waiting.done());
+  EXPECT_LT(loop_.NowNs(), kTimeoutNs * 2 / 3);
+  EXPECT_EQ(waiting.Take().code(), absl::StatusCode::kUnknown);  // It may have been served.
+  EXPECT_FALSE(worker->up);
+}
+
+TEST_F(TableViewTest, SaysWhyTheTableCouldNotBeRead) {
+  auto own = std::make_unique<WakingMembership>(cluster_);
+  WakingMembership* const membership = own.get();
+  TableView view(&loop_, &connections_, &metrics_, std::move(own), 1);
+  const auto refresh = [&] {
+    Task<bool> task = view.Refresh(INT64_MAX);
+    task.Start();
+    while (!task.done()) view.Poll();
+  };
+  EXPECT_TRUE(view.failure().ok());
+  membership->set_failing(absl::FailedPreconditionError("the cluster was deleted"));
+  refresh();
+  EXPECT_EQ(view.failure().message(), "the cluster was deleted");
+  membership->set_failing(absl::OkStatus());
+  refresh();
+  EXPECT_TRUE(view.failure().ok());
+}
+
 // Answers questions of clients as a server that has known the table of this age.
 class AnsweringView : public TableViewTest {
  protected:
@@ -299,6 +357,130 @@ TEST_F(AnsweringView, AServerThatCannotSayOrKnowsAnotherTableRenewsNothing) {
   EXPECT_FALSE(reads_itself());
   version_ = 0;  // This server is behind.
   EXPECT_TRUE(reads_itself());
+}
+
+// The view of a client that learns from workers, and a worker that answers it.
+class LearningView : public ConnectionsFixture, public ::testing::Test {
+ protected:
+  LearningView() {
+    cluster_->state.servers.resize(1);  // All questions go to the server that is there.
+    cluster_->state.table.version = 1;
+    cluster_->state.table.regions.Stored(1);
+    auto membership = std::make_unique<WakingMembership>(cluster_);
+    served_.state = membership->state();
+    served_.Serve();
+    service_.answer = [this](const IncomingCall& call, MutableBytes to) { return served_.Answer(call, to); };
+    membership->SetLearns();
+    membership_ = membership.get();
+    view_.emplace(&loop_, &connections_, &metrics_, std::move(membership), 1);
+  }
+  ~LearningView() override { loop_.Close(); }
+  void Turn() {
+    connections_.CloseBroken();
+    loop_.DestroyEnded();
+    view_->Poll();
+    loop_.Touch();
+    view_->RefreshIfDue();
+    if (loop_.Step() + loop_.fabric()->Poll() == 0) loop_.Wait(loop_.NowNs() + kLeaseNs / 1000);
+  }
+  void Run(int64_t ns) {
+    const int64_t until_ns = loop_.NowNs() + ns;
+    while (loop_.NowNs() < until_ns) Turn();
+  }
+  bool Refresh() {
+    Task<bool> task = view_->Refresh(loop_.NowNs() + 100 * kLeaseNs);
+    task.Start();
+    while (!task.done()) Turn();
+    return task.Take();
+  }
+
+  std::shared_ptr<MemoryCluster> cluster_ = std::make_shared<MemoryCluster>(State());
+  ServedTable served_;
+  WakingMembership* membership_ = nullptr;
+  std::optional<TableView> view_;
+};
+
+TEST_F(LearningView, ARefreshBringsWhatTheServerKnows) {
+  served_.ChangeTable([](RegionTable* table) { CELL_CHECK(table->SetRoot(1, 2).ok()); });
+  ++served_.state.servers_version;
+  served_.state.servers.push_back({"new", {{"new", 8}}, ""});
+  served_.Serve();
+  const uint64_t revision = view_->cluster().revision;
+  ASSERT_TRUE(Refresh());
+  EXPECT_EQ(view_->root(), RootOf(2));
+  EXPECT_NE(view_->cluster().FindServer("new"), nullptr);
+  EXPECT_GT(view_->cluster().revision, revision);
+  EXPECT_EQ(metrics_.table_readings, 0u);
+  EXPECT_GT(view_->LeaseUntilNs(), loop_.NowNs());
+  EXPECT_EQ(cluster_->requests, 0u);
+}
+
+TEST_F(LearningView, ALeaseIsRenewedByATableThatIsNewer) {
+  ASSERT_TRUE(Refresh());
+  for (int i = 0; i < 20; ++i) {
+    served_.ChangeTable([](RegionTable*) {});
+    ++metrics_.node_reads;
+    Run(kLeaseNs / 2);
+    ASSERT_GT(view_->LeaseUntilNs(), loop_.NowNs());
+  }
+  EXPECT_EQ(view_->cluster().table.version, served_.state.table.version);
+  EXPECT_EQ(cluster_->requests, 0u);
+}
+
+// A refresh is for what has changed before it began, of which the server may not have heard yet.
+TEST_F(LearningView, ARefreshWaitsForAServerThatKnowsTheTableAsOfThen) {
+  served_.age_ns = kLeaseNs / 50;
+  const int64_t begun_ns = loop_.NowNs();
+  ASSERT_TRUE(Refresh());
+  EXPECT_GE(loop_.NowNs(), begun_ns + kLeaseNs / 50);
+  EXPECT_GT(served_.questions, 1);
+  EXPECT_GE(view_->LeaseUntilNs(), begun_ns + kLeaseNs);
+  EXPECT_EQ(cluster_->requests, 0u);
+}
+
+TEST_F(LearningView, AnOlderTableIsNotTakenOver) {
+  served_.ChangeTable([](RegionTable* table) { CELL_CHECK(table->SetRoot(1, 2).ok()); });
+  ASSERT_TRUE(Refresh());
+  cluster_->state.table = served_.state.table;
+  served_.state.table.root = 1;
+  served_.state.table.version = 1;
+  served_.Serve();
+  ASSERT_TRUE(Refresh());  // By the coordinator.
+  EXPECT_EQ(cluster_->requests, 1u);
+  EXPECT_EQ(view_->root(), RootOf(2));
+}
+
+TEST_F(LearningView, WithoutAServerThatAnswersTheCoordinatorIsAsked) {
+  cluster_->state.table.root = 2;
+  ++cluster_->state.table.version;
+  const auto by_the_coordinator = [this] {
+    const uint64_t requests = cluster_->requests;
+    return Refresh() && cluster_->requests == requests + 1 && view_->root() == RootOf(2);
+  };
+  served_.age_ns = UINT64_MAX;
+  EXPECT_TRUE(by_the_coordinator());
+  served_.age_ns = 100 * kLeaseNs;  // It does not get any younger.
+  EXPECT_TRUE(by_the_coordinator());
+  served_.age_ns = 0;
+  served_.state.uuid = "another";
+  EXPECT_TRUE(by_the_coordinator());
+  served_.state.uuid = cluster_->state.uuid;
+  served_.ChangeTable([](RegionTable*) {});
+  served_.ChangeTable([](RegionTable*) {});
+  served_.parts.clear();
+  EXPECT_TRUE(by_the_coordinator());
+  server_ = nullptr;
+  EXPECT_TRUE(by_the_coordinator());
+}
+
+// The loop may be closed at any step.
+TEST_F(LearningView, ARefreshMayBeBrokenOff) {
+  Task<bool> task = view_->Refresh(INT64_MAX);
+  task.Start();
+  for (int i = 0; i < 3 && !task.done(); ++i) Turn();
+  loop_.Close();
+  ASSERT_TRUE(task.done());
+  EXPECT_FALSE(task.Take());
 }
 
 TEST_F(TableViewTest, AViewGetsOldUnlessItIsRefreshed) {

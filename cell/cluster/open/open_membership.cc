@@ -13,7 +13,8 @@
 #include "fmt/format.h"
 
 namespace cell {
-absl::StatusOr<std::unique_ptr<Membership>> OpenMembership(const std::string& cluster, const std::string& digest) {
+absl::StatusOr<std::unique_ptr<Membership>> OpenMembership(const std::string& cluster, const std::string& digest,
+                                                           int64_t timeout_ns) {
   if (!NamesZooKeeper(cluster)) {
     const std::string config = cluster + "/cluster.json";
     errno = 0;
@@ -25,15 +26,16 @@ absl::StatusOr<std::unique_ptr<Membership>> OpenMembership(const std::string& cl
     const std::string address = errno == ENOENT ? FirstLineOf(cluster + "/address").value_or("") : "";
     if (NamesZooKeeper(address)) {
       const std::string file = fmt::format("{}/{}", cluster, kDigestFileName);
-      if (!digest.empty() || ::access(file.c_str(), F_OK) != 0) return OpenMembership(address, digest);
+      if (!digest.empty() || ::access(file.c_str(), F_OK) != 0) return OpenMembership(address, digest, timeout_ns);
       ASSIGN_OR_RETURN(const std::string its, ReadZooKeeperDigest(file));
-      return OpenMembership(address, its);
+      return OpenMembership(address, its, timeout_ns);
     }
     ASSIGN_OR_RETURN(std::unique_ptr<Membership> embedded, EmbeddedMembership::Open(cluster));
     return embedded;
   }
   ASSIGN_OR_RETURN(ZooKeeperOptions options, ZooKeeperOptions::Parse(cluster));
   options.digest = digest;
+  options.connect_ns = timeout_ns;
   ASSIGN_OR_RETURN(std::unique_ptr<Membership> zookeeper, ZooKeeperMembership::Open(options));
   return zookeeper;
 }

@@ -55,10 +55,12 @@ class ToldStates {
     Told* const last = told_.empty() ? nullptr : &told_.back();
     if (last != nullptr && !last->done && !told.done) {
       last->session = told.session;
-      // A lagging follower may have returned an older state.
-      const bool newer =
-          told.state != nullptr && (last->state == nullptr || told.state->table.version >= last->state->table.version);
-      if (newer) last->state = std::move(told.state);
+      if (last->state == nullptr) {
+        last->state = std::move(told.state);
+      } else if (told.state != nullptr) {  // A lagging follower may have returned an older one.
+        auto both = std::make_shared<ClusterState>(*last->state);
+        if (both->TakeNewer(*told.state)) last->state = std::move(both);
+      }
     } else {
       told_.push_back(std::move(told));
     }

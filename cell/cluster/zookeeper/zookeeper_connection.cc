@@ -28,8 +28,11 @@ ZooKeeperConnection::ZooKeeperConnection(const ZooKeeperOptions& options, std::f
   zoo_set_debug_level(static_cast<ZooLogLevel>(0));  // We log lost connections ourselves.
 }
 
-ZooKeeperConnection::~ZooKeeperConnection() {
-  if (handle_ != nullptr) zookeeper_close(handle_);
+ZooKeeperConnection::~ZooKeeperConnection() { Disconnect(); }
+
+void ZooKeeperConnection::Disconnect() {
+  if (handle_ != nullptr) zookeeper_close(std::exchange(handle_, nullptr));
+  expired_ = true;
 }
 
 bool ZooKeeperConnection::Lost(int rc) {
@@ -113,7 +116,7 @@ absl::Status ZooKeeperConnection::Connect() {
   if (handle_ == nullptr) {
     return absl::InvalidArgumentError(fmt::format("ZooKeeper at {}: {}", options_.servers, std::strerror(errno)));
   }
-  const int64_t give_up_ns = options_.clock->NowNs() + 2 * session_ns();
+  const int64_t give_up_ns = options_.clock->NowNs() + std::min(2 * session_ns(), options_.connect_ns);
   int state = AwaitSession(give_up_ns);
   while (state == ZOO_CONNECTED_STATE) {
     if (options_.digest.empty()) return absl::OkStatus();

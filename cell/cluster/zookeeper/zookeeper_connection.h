@@ -40,6 +40,8 @@ class ZooKeeperConnection {
 
   // Begins a new session. Returns Unavailable if ZooKeeper does not answer in time, or after Stop.
   absl::Status Connect();
+  // Ends the session. It counts as expired until the next one is complete.
+  void Disconnect();
   bool connected() const { return handle_ != nullptr; }
   int64_t session_ns() const;
   // Makes Connect and Retry give up.

@@ -50,6 +50,7 @@ ZooKeeperMember::~ZooKeeperMember() {
 absl::Status ZooKeeperMember::Open() {
   if (!connection_.connected()) RETURN_IF_ERROR(connection_.Connect());
   RETURN_IF_ERROR(Read());
+  asked_ns_ = options_.clock->NowNs();
   thread_ = std::thread([this] { Run(); });
   return absl::OkStatus();
 }
@@ -120,6 +121,12 @@ void ZooKeeperMember::Change(std::shared_ptr<ToldStates> to, TableChange change,
 
 void ZooKeeperMember::CheckCluster(std::shared_ptr<ToldStates> to, Done done) {
   Ask({std::move(to), std::move(done), nullptr, /*check=*/true});
+}
+
+void ZooKeeperMember::Learn(const std::shared_ptr<ToldStates>& from, const std::shared_ptr<const ClusterState>& state) {
+  for (const std::shared_ptr<ToldStates>& to : AllTold()) {
+    if (to != from) to->Tell({nullptr, absl::OkStatus(), state, 0});
+  }
 }
 
 void ZooKeeperMember::Ask(Job job) {
@@ -253,6 +260,7 @@ absl::Status ZooKeeperMember::ReadWorkers() {
     for (const auto& [index, worker] : its) server.workers[index] = worker;
     read_.servers.push_back(std::move(server));
   }
+  read_.servers_version = static_cast<uint64_t>(stat.pzxid);
   workers_version_ = stat.cversion;
   workers_made_zxid_ = stat.czxid;
   state_ = nullptr;
@@ -377,13 +385,18 @@ void ZooKeeperMember::Run() {
       }
       if (jobs.empty()) refresh = std::exchange(changed_, false);
     }
+    if (!jobs.empty()) asked_ns_ = options_.clock->NowNs();
+    DisconnectIfIdle();
     // If it fails for long, as when the cluster is gone, those who ask must not begin a session with each question.
-    if (connection_.expired() && options_.clock->NowNs() >= rejoin_ns) {
+    const bool wanted = connection_.connected() || !jobs.empty();
+    if (connection_.expired() && wanted && options_.clock->NowNs() >= rejoin_ns) {
       Rejoin();
       rejoin_ns = options_.clock->NowNs() + connection_.session_ns() / 8;
     }
     if (!jobs.empty()) {
       Do(std::move(jobs));
+    } else if (!connection_.connected()) {
+      continue;
     } else if (refresh) {
       const absl::Status status = Read();
       if (status.ok()) {
@@ -404,19 +417,25 @@ void ZooKeeperMember::Tell(ToldStates* to, Done done, absl::Status status) {
   to->Tell({std::move(done), std::move(status), state_, read_in_});
 }
 
+std::vector<std::shared_ptr<ToldStates>> ZooKeeperMember::AllTold() {
+  const std::lock_guard lock(mutex_);
+  return told_;
+}
+
 void ZooKeeperMember::TellAll() {
-  std::vector<std::shared_ptr<ToldStates>> all;
-  {
-    const std::lock_guard lock(mutex_);
-    all = told_;
-  }
-  for (const std::shared_ptr<ToldStates>& to : all) Tell(to.get(), nullptr, absl::OkStatus());
+  for (const std::shared_ptr<ToldStates>& to : AllTold()) Tell(to.get(), nullptr, absl::OkStatus());
+}
+
+void ZooKeeperMember::DisconnectIfIdle() {
+  if (is_worker() || !connection_.connected() || options_.clock->NowNs() - asked_ns_ < options_.idle_ns) return;
+  connection_.Disconnect();
+  watching_ = false;
 }
 
 void ZooKeeperMember::Rejoin() {
   announced_ = false;
   watching_ = false;
-  Warn("expired", "the session with ZooKeeper has expired");
+  if (connection_.connected()) Warn("expired", "the session with ZooKeeper has expired");
   ++session_;  // The lease of the new session counts once the owner has seen it.
   absl::Status status = connection_.Connect();
   if (status.ok()) status = StillTheCluster();

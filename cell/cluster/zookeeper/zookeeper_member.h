@@ -3,7 +3,8 @@
 // the lease of a worker.
 //
 // A worker has a member of its own. All clients of a cluster in one process share one, so that any number of them takes
-// one connection, and reads what has changed once.
+// one connection, and reads what has changed once. Clients learn from workers what has changed, as long as these
+// answer. So a member of clients disconnects when it was not asked for some seconds, and connects again when it is.
 //
 // Thread-safety: any thread may use it, once Open or Join has returned. Delete is called instead of all others.
 #pragma once
@@ -58,6 +59,8 @@ class ZooKeeperMember {
   void Change(std::shared_ptr<ToldStates> to, TableChange change, Done done);
   // Refreshes, and returns FailedPrecondition if the cluster is not the one any more that this member has opened.
   void CheckCluster(std::shared_ptr<ToldStates> to, Done done);
+  // Tells the other memberships what one has learned from a worker.
+  void Learn(const std::shared_ptr<ToldStates>& from, const std::shared_ptr<const ClusterState>& state);
 
   bool is_worker() const { return !self_.empty(); }
   int64_t lease_until_ns() const { return lease_.until_ns(); }
@@ -119,11 +122,14 @@ class ZooKeeperMember {
   void Run();
   // Does all of `jobs`, and answers them.
   void Do(std::vector<Job> jobs);
-  // Begins a new session after the last one has expired, and creates our znode again.
+  // Begins a new session after the last one has expired or was ended, and creates our znode again.
   void Rejoin();
+  // Ends the session of a client's member that was not asked for some time.
+  void DisconnectIfIdle();
   // Tells the state, with an answer or without one.
   void Tell(ToldStates* to, Done done, absl::Status status);
   void TellAll();
+  std::vector<std::shared_ptr<ToldStates>> AllTold();
   // Limits the warnings of a kind, because the attempts repeat several times a second, perhaps for long, and because
   // whoever may change znodes can cause any number.
   void Warn(const std::string& kind, const std::string& what);
@@ -138,6 +144,7 @@ class ZooKeeperMember {
   uint64_t changes_ = 0;
   ClusterState read_;                          // State as last read.
   std::shared_ptr<const ClusterState> state_;  // The same, as it is told; null if it has changed since.
+  int64_t asked_ns_ = 0;                       // When it last had something to do for somebody.
   bool watching_ = false;                      // Watches report changes of what was read.
   uint64_t read_in_ = 1;                       // Session in which it was read.
   int workers_version_ = -1;                   // Version of its servers; -1: none yet.

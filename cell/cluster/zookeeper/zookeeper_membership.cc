@@ -117,14 +117,26 @@ void ZooKeeperMembership::Change(TableChange change, Done done) {
   member_->Change(told_, std::move(change), std::move(done));
 }
 
+void ZooKeeperMembership::Take(const ClusterState& state) {
+  if (state_.revision == 0) {  // The first one, with all the constants.
+    state_ = state;
+    state_.revision = 1;
+  } else {
+    state_.TakeNewer(state);
+  }
+}
+
+bool ZooKeeperMembership::learns() const { return !member_->is_worker(); }
+
+void ZooKeeperMembership::Learn(std::shared_ptr<const ClusterState> state) {
+  Take(*state);
+  member_->Learn(told_, state);
+}
+
 size_t ZooKeeperMembership::Poll() {
   std::vector<ToldStates::Told> now = told_->Take();
   for (ToldStates::Told& told : now) {
-    if (told.state != nullptr && told.state->table.version >= state_.table.version) {
-      const uint64_t revision = state_.revision;
-      state_ = *told.state;
-      state_.revision = revision + 1;
-    }
+    if (told.state != nullptr) Take(*told.state);
     session_seen_ = std::max(session_seen_, told.session);
     if (!told.done) continue;
     --pending_;

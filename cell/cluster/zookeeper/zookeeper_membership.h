@@ -14,6 +14,9 @@
 // again with each read: Refresh always gets the current state. A session expires at ZooKeeper first: a worker therefore
 // relies on its own clock, and does not wait to be told (LeaseUntilNs).
 //
+// Clients learn from workers what has changed (Learn), and the members of one process tell each other. While workers
+// answer, a process of clients has no connection to ZooKeeper: it ends some seconds after it was last used.
+//
 // A thread makes all calls to ZooKeeper, one after the other: that of the worker, or one for all clients of the cluster
 // in this process (ZooKeeperMember). The functions of a membership belong to one thread, as those of every Membership.
 // Open, Join and Delete can be called by any.
@@ -63,11 +66,15 @@ class ZooKeeperMembership : public Membership {
   int64_t LeaseUntilNs() const override;
   uint64_t session() const override { return session_seen_; }
   bool watches() const override { return true; }
+  bool learns() const override;
+  void Learn(std::shared_ptr<const ClusterState> state) override;
 
  private:
   explicit ZooKeeperMembership(std::shared_ptr<ZooKeeperMember> member);
   // Makes a membership of a member that was opened. Returns an error if that does not see its cluster any more.
   static absl::StatusOr<std::unique_ptr<ZooKeeperMembership>> Of(std::shared_ptr<ZooKeeperMember> member);
+
+  void Take(const ClusterState& state);
 
   const std::shared_ptr<ZooKeeperMember> member_;
   const std::shared_ptr<ToldStates> told_;

@@ -41,27 +41,21 @@ absl::Status CheckSize(const std::vector<ZooKeeperConnection::Op>& ops) {
 
 absl::StatusOr<std::vector<RegionMap::Shard>> ZooKeeperTable::ReadShards(const std::vector<ShardRef>& refs,
                                                                          const std::vector<RegionMap::Shard>& have) {
-  std::vector<RegionMap::Shard> shards;
-  auto known = have.begin();
-  const auto end = have.end();
-  for (const ShardRef& ref : refs) {
-    while (known != end && known->first < ref.first) ++known;
-    if (known != end && known->first == ref.first && known->version == ref.version) {
-      shards.push_back(*known);
-      continue;
-    }
+  std::vector<RegionMap::Shard> shards = KnownShards(refs, have);
+  for (size_t i = 0; i < refs.size(); ++i) {
+    if (shards[i].entries != nullptr) continue;
     between_();
-    const std::string path = ShardPath(path_, ref.first);
+    const std::string path = ShardPath(path_, refs[i].first);
     const absl::StatusOr<std::string> bytes = connection_->Get(path, nullptr, false);
     if (!bytes.ok() && absl::IsNotFound(bytes.status())) {
       return absl::AbortedError(fmt::format("{} does not exist", path));
     }
     if (!bytes.ok()) return bytes.status();
-    absl::StatusOr<RegionMap::Shard> shard = ParseTableShard(*bytes, ref);
+    absl::StatusOr<RegionMap::Shard> shard = ParseTableShard(*bytes, refs[i]);
     if (!shard.ok()) {
       return absl::Status(shard.status().code(), fmt::format("{}: {}", path, std::string(shard.status().message())));
     }
-    shards.push_back(*std::move(shard));
+    shards[i] = *std::move(shard);
   }
   return shards;
 }

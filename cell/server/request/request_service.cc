@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "cell/base/crc64.h"
 #include "cell/base/status_macros.h"
 #include "cell/layout/roles.h"
 #include "cell/server/region/regions.h"
@@ -18,8 +17,6 @@ namespace cell {
 RequestService::RequestService(const WorkerContext& context, ServedRegions* served, HeldWrites* held, Handlers handlers,
                                const Options& options)
     : migrations_(handlers.migrations),
-      table_(handlers.table),
-      membership_(context.membership),
       regions_(context.regions),
       served_(served),
       permissions_(context.fabric, context.membership),
@@ -34,7 +31,8 @@ RequestService::RequestService(const WorkerContext& context, ServedRegions* serv
       sweeper_(context, served, &writes_, options.sweeper),
       reports_(context, options.name),
       checks_(context.regions, &replies_, options.name),
-      long_requests_(context.fabric, options.long_requests) {
+      long_requests_(context.fabric, options.long_requests),
+      table_requests_(context.membership, handlers.table) {
   context.status->Add([this](nlohmann::json* status) { AddTo(status); });
 }
 
@@ -75,6 +73,7 @@ bool RequestService::MayTakeLong(const BatchedRequest& request) {
     case MessageKind::kStatus:
     case MessageKind::kReport:
     case MessageKind::kWeigh:
+    case MessageKind::kTablePart:
       return true;
     case MessageKind::kGet:  // Of a value that is copied.
       return request.keyed.copy != 0;
@@ -148,7 +147,9 @@ absl::StatusOr<size_t> RequestService::ServeInPlace(MessageKind kind, const Inco
     case MessageKind::kTime:
       return Time(to);
     case MessageKind::kTableVersion:
-      return TableVersion(to);
+      return table_requests_.Version(call.request, to);
+    case MessageKind::kTablePart:
+      return table_requests_.Part(call.request, to);
     case MessageKind::kWeigh:
       return reports_.Weigh(to);
     case MessageKind::kMigration:
@@ -183,17 +184,6 @@ absl::StatusOr<size_t> RequestService::Scan(const IncomingCall& call, MutableByt
 size_t RequestService::Time(MutableBytes to) const {
   auto reply = ReplyOf<TimeReply>(MessageKind::kTime);
   reply.time_ns = regions_->ClusterTime();
-  Store(to.data(), reply);
-  return sizeof(reply);
-}
-
-size_t RequestService::TableVersion(MutableBytes to) {
-  const ClusterState& state = membership_->state();
-  auto reply = ReplyOf<TableVersionReply>(MessageKind::kTableVersion);
-  const std::optional<int64_t> age_ns = table_ == nullptr ? std::nullopt : table_->Age();
-  reply.cluster = Crc64(state.uuid);
-  reply.version = state.table.version;
-  reply.age_ns = age_ns.has_value() ? static_cast<uint64_t>(*age_ns) : UINT64_MAX;
   Store(to.data(), reply);
   return sizeof(reply);
 }
@@ -240,7 +230,8 @@ void RequestService::AddTo(nlohmann::json* status) const {
                                                        {"count", MessageKind::kCount},
                                                        {"delete_range", MessageKind::kDeleteRange},
                                                        {"time", MessageKind::kTime},
-                                                       {"table_version", MessageKind::kTableVersion}};
+                                                       {"table_version", MessageKind::kTableVersion},
+                                                       {"table_part", MessageKind::kTablePart}};
   for (const auto& [name, kind] : kinds) (*status)["served"][name] = replies_.served(kind);
   (*status)["served"]["upload"] = replies_.served(MessageKind::kUpload) - large_values_.empty_uploads();
   (*status)["served"]["raw_call"] = large_values_.empty_uploads();

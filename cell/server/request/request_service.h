@@ -27,6 +27,7 @@
 #include "cell/server/request/replies.h"
 #include "cell/server/request/served_regions.h"
 #include "cell/server/request/table_refresher.h"
+#include "cell/server/request/table_requests.h"
 #include "cell/server/request/uploads.h"
 #include "cell/server/request/worker_reports.h"
 #include "cell/server/request/write_pipeline.h"
@@ -100,13 +101,10 @@ class RequestService : public Service {
   absl::StatusOr<size_t> Fetch(const IncomingCall& call, MutableBytes to);
   absl::StatusOr<size_t> Upload(const IncomingCall& call, MutableBytes to);
   size_t Time(MutableBytes to) const;
-  size_t TableVersion(MutableBytes to);
   // Adds what requests have come, and what waits, to the worker's status.
   void AddTo(nlohmann::json* status) const;
 
   MigrationHandler* const migrations_;
-  TableRefresher* const table_;
-  const Membership* const membership_;
   const Regions* const regions_;
   ServedRegions* const served_;
   Permissions permissions_;
@@ -120,6 +118,7 @@ class RequestService : public Service {
   WorkerReports reports_;
   RegionChecks checks_;
   LongRequests long_requests_;
+  TableRequests table_requests_;
   uint64_t batches_ = 0;
   uint64_t not_allowed_ = 0;  // Requests that the peer's role may not send.
   // Scratch space of Serve: the requests that are served together, and those that may take long.

@@ -422,9 +422,7 @@ TEST_F(RequestServiceTest, StatusAndCheckAreJson) {
 }
 
 TEST_F(RequestServiceTest, SaysWhichRegionTableItKnowsAndHowOldThatIs) {
-  const auto ask = [this] {
-    return ParseTableVersionReply(AsBytes(Call(MakeTextRequest(MessageKind::kTableVersion))));
-  };
+  const auto ask = [this] { return ParseTableVersionReply(AsBytes(Call(MakeTableVersionRequest(0)))); };
   const auto read = [this] {
     table_.Step();
     while (membership_.pending()) membership_.Poll();

@@ -30,12 +30,15 @@ class TableRefresher {
         at_ns_(every_ns == kNever ? kNever : INT64_MIN) {}
 
   // Returns how long ago the region table of membership->state() was the newest one, at most. Nullopt: unknown. From
-  // now on Step keeps it young, for as long as clients go on asking.
-  std::optional<int64_t> Age() {
+  // now on Step keeps it young, for as long as clients go on asking. If it is older than `wanted_ns`, Step reads it as
+  // soon as it may.
+  std::optional<int64_t> Age(uint64_t wanted_ns) {
     const int64_t now_ns = clock_->NowNs();
     asked_until_ns_ = now_ns + lease_ns();
-    if (!newest_ns_.has_value()) return std::nullopt;
-    return now_ns - *newest_ns_;
+    const std::optional<int64_t> age_ns =
+        newest_ns_.has_value() ? std::optional<int64_t>(now_ns - *newest_ns_) : std::nullopt;
+    wanted_ = !age_ns.has_value() || static_cast<uint64_t>(*age_ns) > wanted_ns;
+    return age_ns;
   }
 
   // Begins to read the region table if it is time to.
@@ -45,6 +48,7 @@ class TableRefresher {
     if (at_ns_ != kNever) at_ns_ = now_ns + every_ns_;
     began_ns_ = now_ns;
     reading_ = true;
+    wanted_ = false;
     membership_->Refresh([this](const absl::Status& status) {
       reading_ = false;
       // It was read after the request, however long the answer took.
@@ -56,12 +60,14 @@ class TableRefresher {
     if (reading_) return kNever;
     const int64_t for_itself_ns = membership_->watches() ? kNever : at_ns_;
     if (!asked_until_ns_.has_value()) return for_itself_ns;
-    const int64_t for_clients_ns = began_ns_.has_value() ? *began_ns_ + lease_ns() / kReadsALease : INT64_MIN;
+    const int64_t reads = wanted_ ? kWantedReadsALease : kReadsALease;
+    const int64_t for_clients_ns = began_ns_.has_value() ? *began_ns_ + lease_ns() / reads : INT64_MIN;
     return for_clients_ns <= *asked_until_ns_ ? std::min(for_itself_ns, for_clients_ns) : for_itself_ns;
   }
 
  private:
-  static constexpr int64_t kReadsALease = 4;  // While clients ask.
+  static constexpr int64_t kReadsALease = 4;         // While clients ask...
+  static constexpr int64_t kWantedReadsALease = 50;  // ...and while they ask for what is newer. At most.
 
   int64_t lease_ns() const { return membership_->state().table_lease_ns; }
 
@@ -70,6 +76,7 @@ class TableRefresher {
   const int64_t every_ns_;
   int64_t at_ns_;
   bool reading_ = false;
+  bool wanted_ = false;                    // A client wants something newer.
   std::optional<int64_t> began_ns_;        // When the last reading began...
   std::optional<int64_t> newest_ns_;       // ...and when the last one that succeeded.
   std::optional<int64_t> asked_until_ns_;  // Clients that have asked are expected to ask again until then.

@@ -82,18 +82,18 @@ TEST_F(TableRefresherTest, KnowsHowOldTheTableIs) {
   membership_.follows = true;
   membership_.answer = absl::OkStatus();
   TableRefresher refresher(Context(), TableRefresher::kNever);
-  EXPECT_EQ(refresher.Age(), std::nullopt);
+  EXPECT_EQ(refresher.Age(UINT64_MAX), std::nullopt);
   clock_.now_ns = 10;
   EXPECT_LE(refresher.NextNs(), 10);
   refresher.Step();
   EXPECT_EQ(membership_.refreshes, 1);
   EXPECT_EQ(refresher.NextNs(), TableRefresher::kNever);
   clock_.now_ns = 50;
-  EXPECT_EQ(refresher.Age(), std::nullopt);
+  EXPECT_EQ(refresher.Age(UINT64_MAX), std::nullopt);
   membership_.Poll();
-  EXPECT_EQ(refresher.Age(), 40);
+  EXPECT_EQ(refresher.Age(UINT64_MAX), 40);
   clock_.now_ns = 70;
-  EXPECT_EQ(refresher.Age(), 60);
+  EXPECT_EQ(refresher.Age(UINT64_MAX), 60);
 }
 
 TEST_F(TableRefresherTest, KeepsTheTableYoungForAsLongAsClientsAsk) {
@@ -105,7 +105,7 @@ TEST_F(TableRefresherTest, KeepsTheTableYoungForAsLongAsClientsAsk) {
     int64_t oldest_ns = 0;
     const int64_t until_ns = clock_.now_ns + ns;
     for (; clock_.now_ns < until_ns; clock_.now_ns += kLease / 100) {
-      if (asked) oldest_ns = std::max(oldest_ns, refresher.Age().value_or(INT64_MAX));
+      if (asked) oldest_ns = std::max(oldest_ns, refresher.Age(UINT64_MAX).value_or(INT64_MAX));
       refresher.Step();
       membership_.Poll();
     }
@@ -123,15 +123,15 @@ TEST_F(TableRefresherTest, AFailureMakesNothingYoungerAndIsNotRepeatedAtOnce) {
   membership_.follows = true;
   membership_.answer = absl::OkStatus();
   TableRefresher refresher(Context(), TableRefresher::kNever);
-  (void)refresher.Age();
+  (void)refresher.Age(UINT64_MAX);
   refresher.Step();
   membership_.Poll();
   membership_.answer = absl::UnavailableError("not there");
   clock_.now_ns = kTableLeaseNs;
-  EXPECT_EQ(refresher.Age(), kTableLeaseNs);
+  EXPECT_EQ(refresher.Age(UINT64_MAX), kTableLeaseNs);
   refresher.Step();
   membership_.Poll();
-  EXPECT_EQ(refresher.Age(), kTableLeaseNs);
+  EXPECT_EQ(refresher.Age(UINT64_MAX), kTableLeaseNs);
   EXPECT_EQ(refresher.NextNs(), kTableLeaseNs + kTableLeaseNs / 4);
   EXPECT_EQ(membership_.refreshes, 2);
 }
