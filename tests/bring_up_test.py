@@ -307,6 +307,7 @@ class BringUp(unittest.TestCase):
         whole = log.read_bytes()
         log.write_bytes(whole[:2_000] + b"?" + whole[2_001:])
         self.up()
+        self.assertRegex(self.ctl("status").stdout, rf"server-0 +{regions[-1]} .* its recovery failed: .* is damaged at offset")
         check = self.ctl("--timeout", "1", "check")
         self.assertEqual(check.returncode, 2, check)
         waits, failed = check.stderr.splitlines()

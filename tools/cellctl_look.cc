@@ -223,7 +223,7 @@ Overview Look(Client* client) {
     ServerSum& owner = overview.servers[one.region.server];
     ++(one.region.recovering && !one.failed ? owner.recovering : owner.not_served);
     if (one.region.recovering && !one.in_memory) ++owner.not_begun;
-    const bool fails = !one.region.recovering || one.failed || one.region.region == table.root;
+    const bool fails = !one.region.recovering || one.region.region == table.root;
     if (!fails || !overview.wrong.ok()) continue;
     overview.wrong = absl::UnavailableError(fmt::format("region {}{} of {}: {}", one.region.region,
                                                         one.region.region == table.root ? ", the tree's root," : "",
