@@ -24,9 +24,8 @@ double Share(JsonView region, const char* used, const char* total) {
 // Sums up the reports of a server's workers.
 struct ServerSum {
   size_t workers = 0, regions = 0, regions_max = 0, connections = 0, failed_logs = 0;
-  size_t not_served = 0;  // Regions that it owns according to the region table, and does not serve...
-  size_t recovering = 0;  // ...in addition to these, which it recovers...
-  size_t not_begun = 0;   // ...and of these, those of which it has nothing in memory yet.
+  size_t not_served = 0;  // Regions that it owns according to the region table, and neither serves nor recovers.
+  size_t not_begun = 0;   // Regions that it is to recover, and of which it has nothing in memory yet.
   uint64_t keys = 0, data_bytes = 0;
   uint32_t fullest = 0;  // Of the regions that fill up.
   size_t fill_up = 0;    // Regions that are nearly full and could not be split.
@@ -221,7 +220,7 @@ Overview Look(Client* client) {
   overview.wrong = FirstError(overview.texts);
   for (const NotServed& one : overview.not_served) {
     ServerSum& owner = overview.servers[one.region.server];
-    ++(one.region.recovering && !one.failed ? owner.recovering : owner.not_served);
+    if (!one.region.recovering || one.failed) ++owner.not_served;
     if (one.region.recovering && !one.in_memory) ++owner.not_begun;
     const bool fails = !one.region.recovering || one.region.region == table.root;
     if (!fails || !overview.wrong.ok()) continue;

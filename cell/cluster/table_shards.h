@@ -45,8 +45,9 @@ absl::StatusOr<TableRoot> ParseTableRoot(const std::string& text);
 // `ref.version`.
 absl::StatusOr<RegionMap::Shard> ParseTableShard(std::string_view bytes, const ShardRef& ref);
 
-// Returns a shard for each of `refs`, in order: that of `have` with the same beginning and version, or one without
-// `entries` if there is none. `have` is in order, and of an earlier or later version of the same table.
+// Returns a shard for each of `refs`, in order. If `have` contains a shard with the same first id and version, it is
+// that one; otherwise it is a shard without `entries`. `have` is in order. It may belong to an earlier or to a later
+// version of the table.
 std::vector<RegionMap::Shard> KnownShards(const std::vector<ShardRef>& refs, const std::vector<RegionMap::Shard>& have);
 
 // Makes a table of a root and its shards, in order. Returns InvalidArgument if they do not make a valid table.

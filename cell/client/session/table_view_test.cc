@@ -450,6 +450,22 @@ TEST_F(LearningView, AnOlderTableIsNotTakenOver) {
   EXPECT_EQ(view_->root(), RootOf(2));
 }
 
+// Another client of this process, or the coordinator, has told a newer one while this client fetched an older one.
+TEST_F(LearningView, ATableThatCameMeanwhileIsNotReplacedByAnOlderOne) {
+  served_.ChangeTable([](RegionTable* table) { CELL_CHECK(table->SetRoot(1, 2).ok()); });
+  Task<bool> refresh = view_->Refresh(loop_.NowNs() + 100 * kLeaseNs);
+  refresh.Start();
+  while (served_.asked == 0) Turn();
+  const auto newer = std::make_shared<ClusterState>(served_.state);
+  CELL_CHECK(newer->table.SetRoot(2, 1).ok());
+  ++newer->table.version;
+  cluster_->state.table = newer->table;
+  membership_->Learn(newer);
+  while (!refresh.done()) Turn();
+  EXPECT_EQ(view_->cluster().table.version, newer->table.version);
+  EXPECT_EQ(view_->root(), RootOf(1));
+}
+
 TEST_F(LearningView, WithoutAServerThatAnswersTheCoordinatorIsAsked) {
   cluster_->state.table.root = 2;
   ++cluster_->state.table.version;
