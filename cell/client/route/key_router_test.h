@@ -52,6 +52,7 @@ class KeyRouterTest : public ::testing::Test {
         session_(options, network_.NewEndpoint(client_host_), std::unique_ptr<Membership>(membership_)) {
     CELL_CHECK(a_->Listen("address-a", &service_a_).ok());
     CELL_CHECK(b_->Listen("address-b", &service_b_).ok());
+    service_a_.refuses = service_b_.refuses = MessageKind::kTableVersion;
   }
 
   KeyRouter Router(std::string_view key, int64_t timeout_ns = kTimeoutNs, const std::string* table = nullptr) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cell/layout/limits.h"
+#include "cell/layout/wire.h"
 #include "fmt/format.h"
 
 namespace cell {
@@ -67,10 +69,14 @@ Task<bool> Connections::TryConnect(WorkerConnection* worker) {
   worker->last_attempt_ns = loop_->NowNs();
   ConnectAwaiter connecting(loop_->fabric(), address, worker->last_attempt_ns + kConnectTimeoutNs);
   const absl::StatusOr<ConnectionId> id = co_await connecting;
+  absl::Status status = id.status();
+  if (id.ok() && cluster_.has_value() && worker->address == address && !loop_->closed()) {
+    status = co_await CheckCluster(*id, &address);
+  }
   worker->connecting = false;
   if (loop_->closed()) co_return false;
   const bool moved = worker->address != address;  // It restarted elsewhere meanwhile.
-  if (id.ok() && !moved) {
+  if (status.ok() && !moved) {
     worker->failed_attempts = 0;
     worker->id = *id;
     worker->up = true;
@@ -79,11 +85,26 @@ Task<bool> Connections::TryConnect(WorkerConnection* worker) {
     to_close_.push_back(connecting.connection);  // Close it, because it would be kept otherwise.
     worker->failed_attempts += !moved;
     worker->silent = loop_->NowNs() >= worker->last_attempt_ns + kConnectTimeoutNs;
-    worker->why_down = id.status();
+    worker->why_down = std::move(status);
     if (moved) worker->why_down = absl::UnavailableError(fmt::format("there is no longer a server at {}", address));
   }
   loop_->Wake(&worker->connecting);
   co_return true;
+}
+
+Task<absl::Status> Connections::CheckCluster(ConnectionId id, const std::string* address) {
+  const std::string request = MakeTableVersionRequest(UINT64_MAX);
+  const OutgoingCall call{
+      .head = request, .reply_bytes_max = kReplyBytesMin, .deadline_ns = loop_->NowNs() + kConnectTimeoutNs};
+  CallAwaiter asking(loop_->fabric(), id, call);
+  const absl::StatusOr<ConstBytes> bytes = co_await asking;
+  if (!bytes.ok()) {
+    co_return absl::UnavailableError(
+        fmt::format("the server at {} does not answer: {}", *address, std::string(bytes.status().message())));
+  }
+  const absl::StatusOr<TableVersionReply> reply = ParseTableVersionReply(*bytes);
+  if (!reply.ok() || reply->cluster == cluster_) co_return absl::OkStatus();
+  co_return absl::FailedPreconditionError(fmt::format("the server at {} belongs to another cluster", *address));
 }
 
 void Connections::CloseBroken() {

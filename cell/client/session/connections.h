@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -113,15 +114,20 @@ class Connections {
   // Both must outlive this. `reconnect_us`: see ClientOptions.
   Connections(ClientLoop* loop, ClientMetrics* metrics, const ClientOptions& options);
 
+  // From now on connects to no server that says that it belongs to another cluster than that whose uuid has this CRC64.
+  // An address may have been taken over by such a server, and a client that was idle does not know.
+  void set_cluster(uint64_t cluster) { cluster_ = cluster; }
+
   // Returns the connection to a worker, which may not be up. If the worker's address has changed, closes a connection
   // that was up. Valid as long as this.
   WorkerConnection* To(const WorkerId& worker_id, const std::string& address);
   // Returns a connection that is up, or null.
   WorkerConnection* AnyUp() const;
 
-  // Connects unless the connection is up already. Returns Unavailable if that fails, or PermissionDenied if this user
-  // may not connect. If an attempt failed a moment ago, returns its status without another one. An attempt continues
-  // after the deadline, for the benefit of other operations.
+  // Connects unless the connection is up already. Returns Unavailable if that fails, PermissionDenied if this user may
+  // not connect, or FailedPrecondition if the server belongs to another cluster. If an attempt failed a moment ago,
+  // returns its status without another one. An attempt continues after the deadline, for the benefit of other
+  // operations.
   Task<absl::Status> Connect(WorkerConnection* worker, int64_t deadline_ns = INT64_MAX);
   // Marks the connection as down if `status`, which the fabric returned for it, says that it was lost.
   void Note(WorkerConnection* worker, const absl::Status& status);
@@ -221,6 +227,8 @@ class Connections {
   };
 
   Task<bool> TryConnect(WorkerConnection* worker);
+  // Asks the server that was just connected to which cluster it belongs to. `address` is for messages.
+  Task<absl::Status> CheckCluster(ConnectionId id, const std::string* address);
   void Asked(WorkerConnection* worker) {
     if (worker->unanswered++ == 0) worker->quiet_since_ns = loop_->now_ns();
   }
@@ -242,6 +250,7 @@ class Connections {
   ClientLoop* const loop_;
   ClientMetrics* const metrics_;
   int64_t denied_until_ns_ = INT64_MIN;
+  std::optional<uint64_t> cluster_;  // Nullopt: any.
   const int64_t reconnect_ns_;
   const uint64_t seed_;
   const SelectorOptions selector_;

@@ -72,6 +72,27 @@ TEST_F(ConnectionsTest, AConnectionThatIsLostIsDownAndIsMadeAgain) {
   EXPECT_EQ(server_connection_->time.At(0, 1), ServerTime::Life::kUndecided) << "the new process has its own clock";
 }
 
+// The cluster may have been deleted and made again, or the address may have gone to a server of another one.
+TEST_F(ConnectionsTest, AServerOfAnotherClusterIsNotConnectedTo) {
+  connections_.set_cluster(7);
+  uint64_t cluster = 8;
+  service_.answer = [&](const IncomingCall&, MutableBytes to) {
+    auto reply = ReplyOf<TableVersionReply>(MessageKind::kTableVersion);
+    reply.cluster = cluster;
+    Store(to.data(), reply);
+    return sizeof(reply);
+  };
+  const absl::Status other = Wait(connections_.Connect(server_connection_));
+  EXPECT_TRUE(absl::IsFailedPrecondition(other)) << other;
+  EXPECT_FALSE(server_connection_->up);
+  for (int i = 0; i < 10; ++i) Turn();
+  EXPECT_EQ(service_.disconnected, 1);
+  cluster = 7;
+  PassTime(options_.reconnect_us * 1000 + 1);
+  EXPECT_TRUE(Wait(connections_.Connect(server_connection_)).ok());
+  EXPECT_TRUE(server_connection_->up);
+}
+
 TEST_F(ConnectionsTest, AReadFindsThatTheConnectionIsLost) {
   ASSERT_TRUE(Wait(connections_.Connect(server_connection_)).ok());
   server_->Crash();

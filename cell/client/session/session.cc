@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "cell/base/crc64.h"
 #include "cell/layout/wire.h"
 #include "fmt/format.h"
 
@@ -24,7 +25,9 @@ Session::Session(const ClientOptions& options, std::unique_ptr<Fabric> fabric, s
       connections_(&loop_, &metrics_, options_),
       view_(&loop_, &connections_, &metrics_, std::move(membership), options_.seed),
       tree_(&loop_, &connections_, &metrics_, view_.node_bytes(), options_),
-      reported_ns_(loop_.now_ns()) {}
+      reported_ns_(loop_.now_ns()) {
+  connections_.set_cluster(Crc64(view_.cluster().uuid));
+}
 
 void Session::Close() {
   view_.StopWaking();  // Before the fabric is gone.

@@ -21,6 +21,7 @@ class SessionTest : public ::testing::Test {
  protected:
   SessionTest() {
     CELL_CHECK(server_->Listen("server", &service_).ok());
+    service_.refuses = MessageKind::kTableVersion;
     service_.answer = [this](const IncomingCall& call, MutableBytes to) {
       CELL_CHECK(ParseHeader(call.request).value().kind == MessageKind::kReport);
       reports_.emplace_back(AsText(call.request.subspan(sizeof(MessageHeader))));

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "cell/base/check.h"
@@ -19,7 +20,10 @@ class AnsweringService final : public Service {
   void Serve(absl::Span<const IncomingCall> calls) override {
     for (const IncomingCall& call : calls) {
       const MutableBytes to = fabric_->BeginReply(call);
-      fabric_->EndReply(call, answer(call, to));
+      const absl::StatusOr<MessageHeader> header = ParseHeader(call.request);
+      const bool refused = header.ok() && header->kind == refuses;
+      fabric_->EndReply(
+          call, refused ? WriteErrorReply(to, header->kind, absl::UnimplementedError("")) : answer(call, to));
     }
   }
   void Disconnected(ConnectionId) override { ++disconnected; }
@@ -27,6 +31,8 @@ class AnsweringService final : public Service {
   std::function<size_t(const IncomingCall&, MutableBytes)> answer = [](const IncomingCall&, MutableBytes to) {
     return WriteTextReply(to, MessageKind::kUpload, "");
   };
+  // Requests of this kind are refused instead, for example questions about the cluster by clients that connect.
+  std::optional<MessageKind> refuses;
   int disconnected = 0;
 
  private:
