@@ -22,8 +22,8 @@ class AnsweringService final : public Service {
       const MutableBytes to = fabric_->BeginReply(call);
       const absl::StatusOr<MessageHeader> header = ParseHeader(call.request);
       const bool refused = header.ok() && header->kind == refuses;
-      fabric_->EndReply(
-          call, refused ? WriteErrorReply(to, header->kind, absl::UnimplementedError("")) : answer(call, to));
+      fabric_->EndReply(call,
+                        refused ? WriteErrorReply(to, header->kind, absl::UnimplementedError("")) : answer(call, to));
     }
   }
   void Disconnected(ConnectionId) override { ++disconnected; }
@@ -37,6 +37,13 @@ class AnsweringService final : public Service {
 
  private:
   Fabric* const fabric_;
+};
+
+// Serves nothing, as a server that was stopped.
+class StoppedService final : public Service {
+ public:
+  void Serve(absl::Span<const IncomingCall>) override {}
+  void Disconnected(ConnectionId) override {}
 };
 
 class ConnectionsFixture {

@@ -45,10 +45,17 @@ WorkerConnection* TableAsker::Next(const ClusterState& cluster) {
 Task<absl::StatusOr<TableAsker::Answer>> TableAsker::Ask(const ClusterState* cluster, uint64_t age_ns,
                                                          int64_t deadline_ns) {
   const uint64_t identity = Crc64(cluster->uuid);
-  WorkerConnection* const worker = Next(*cluster);
-  if (worker == nullptr) co_return absl::UnavailableError("there is no worker to ask");
-  absl::StatusOr<Answer> answer = co_await AskOne(worker, identity, age_ns, deadline_ns);
-  if (!answer.ok()) PassOver();
+  const int64_t begun_ns = loop_->NowNs();
+  WorkerConnection* asked = nullptr;
+  absl::StatusOr<Answer> answer = absl::UnavailableError("there is no worker to ask");
+  for (const int64_t until_ns : {begun_ns + (deadline_ns - begun_ns) / 2, deadline_ns}) {
+    WorkerConnection* const worker = Next(*cluster);
+    if (worker == nullptr || worker == asked || loop_->closed()) break;
+    asked = worker;
+    answer = co_await AskOne(worker, identity, age_ns, until_ns);
+    if (answer.ok()) break;
+    PassOver();
+  }
   co_return answer;
 }
 

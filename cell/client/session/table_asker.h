@@ -31,9 +31,9 @@ class TableAsker {
     int64_t as_of_ns = 0;                // Those were the newest versions then or later, by this client's clock.
     WorkerConnection* worker = nullptr;  // Who said so.
   };
-  // Asks a worker. If what it knows is older than `age_ns`, it will soon know better. Returns Unavailable if none
-  // answers before the deadline, and FailedPrecondition if the one that was asked belongs to another cluster or cannot
-  // say how old its table is. The next question goes to another worker then.
+  // Asks a worker, and if that gives no usable answer in half of the time, another one, which later questions go to. If
+  // what it knows is older than `age_ns`, it will soon know better. Returns Unavailable if none answers before the
+  // deadline, and FailedPrecondition if the last one belongs to another cluster or cannot say how old its table is.
   Task<absl::StatusOr<Answer>> Ask(const ClusterState* cluster, uint64_t age_ns, int64_t deadline_ns);
   // Makes the next question go to another worker.
   void PassOver() { ++turn_; }

@@ -76,6 +76,25 @@ TEST_F(TableAskerTest, WhatFailsIsAskedNoMore) {
   for (int i = 0; i < 10; ++i) EXPECT_TRUE(Ask(&asker_).ok());
 }
 
+// The other workers still know the table when the one that this client asks has just stopped.
+TEST_F(TableAskerTest, AnotherWorkerIsAskedWhenOneDoesNotAnswer) {
+  cluster_.servers.push_back({"stopped", {{"stopped", 8}}, ""});
+  const std::unique_ptr<SimFabric> stopped = network_.NewEndpoint();
+  StoppedService service;
+  ASSERT_TRUE(stopped->Listen("stopped", &service).ok());
+  for (const char* const name : {"server", "stopped"}) {
+    ASSERT_TRUE(Wait(connections_.Connect(connections_.To({name, 0}, name))).ok());
+  }
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    TableAsker asker(&loop_, &connections_, &metrics_, seed);
+    EXPECT_TRUE(Ask(&asker).ok());
+    const uint64_t questions = metrics_.table_questions;
+    EXPECT_TRUE(Ask(&asker).ok());
+    EXPECT_EQ(metrics_.table_questions, questions + 1);
+  }
+  EXPECT_GT(metrics_.table_questions, 8u);  // Some have asked the stopped one first.
+}
+
 TEST_F(TableAskerTest, AllClientsAskTheSameFewWorkers) {
   std::map<std::string, std::unique_ptr<SimFabric>> endpoints;
   std::map<std::string, std::unique_ptr<AnsweringService>> services;

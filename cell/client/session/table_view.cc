@@ -103,6 +103,11 @@ Task<bool> TableView::Refresh(int64_t deadline_ns) {
 
 void TableView::BeginRefresh() {
   if (refreshing_) return;
+  // Of a cluster that was made again there is nothing new, however often its client asks.
+  if (absl::IsFailedPrecondition(failure_) && loop_->NowNs() - refreshed_ns_ < kAskedAgainNs) {
+    ++refreshes_;
+    return;
+  }
   refreshing_ = true;
   refreshed_ns_ = loop_->NowNs();
   reads_at_refresh_ = reads();

@@ -111,6 +111,8 @@ class TableView {
   };
 
   static constexpr int64_t kOldAfterNs = 600'000'000'000;
+  // How often a client of a cluster that was made again reads its region table.
+  static constexpr int64_t kAskedAgainNs = 1'000'000'000;
   // A server that owes an answer for so long may have left the cluster. Also the time between two looks for that.
   static constexpr int64_t kQuietNs = 1'000'000'000;
   // How often at most a server is asked, for a renewal. An answer that has not come by then is given up.

@@ -202,13 +202,6 @@ TEST_F(TableViewTest, ARefreshThatFailedExtendsNoLease) {
   EXPECT_GT(view.LeaseUntilNs(), before_ns);
 }
 
-// Serves nothing, as a server that was stopped.
-class StoppedService final : public Service {
- public:
-  void Serve(absl::Span<const IncomingCall>) override {}
-  void Disconnected(ConnectionId) override {}
-};
-
 TEST_F(TableViewTest, AStoppedServerThatHasLeftTheClusterIsNotWaitedFor) {
   constexpr int64_t kTimeoutNs = 20'000'000'000;
   StoppedService stopped;
@@ -252,7 +245,12 @@ TEST_F(TableViewTest, SaysWhyTheTableCouldNotBeRead) {
   membership->set_failing(absl::FailedPreconditionError("the cluster was deleted"));
   refresh();
   EXPECT_EQ(view.failure().message(), "the cluster was deleted");
+  const uint64_t readings = metrics_.table_readings;
+  for (int i = 0; i < 100; ++i) refresh();
+  EXPECT_EQ(view.failure().message(), "the cluster was deleted");
+  EXPECT_EQ(metrics_.table_readings, readings);  // However often its caller tries again.
   membership->set_failing(absl::OkStatus());
+  PassTime(1'000'000'000);
   refresh();
   EXPECT_TRUE(view.failure().ok());
 }

@@ -37,7 +37,8 @@ class TableRefresher {
     asked_until_ns_ = now_ns + lease_ns();
     const std::optional<int64_t> age_ns =
         newest_ns_.has_value() ? std::optional<int64_t>(now_ns - *newest_ns_) : std::nullopt;
-    wanted_ = !age_ns.has_value() || static_cast<uint64_t>(*age_ns) > wanted_ns;
+    constexpr uint64_t kAnyNs = INT64_MAX / 2;
+    wanted_as_of_ns_ = std::max(wanted_as_of_ns_, now_ns - static_cast<int64_t>(std::min(wanted_ns, kAnyNs)));
     return age_ns;
   }
 
@@ -48,7 +49,6 @@ class TableRefresher {
     if (at_ns_ != kNever) at_ns_ = now_ns + every_ns_;
     began_ns_ = now_ns;
     reading_ = true;
-    wanted_ = false;
     membership_->Refresh([this](const absl::Status& status) {
       reading_ = false;
       // It was read after the request, however long the answer took.
@@ -60,7 +60,7 @@ class TableRefresher {
     if (reading_) return kNever;
     const int64_t for_itself_ns = membership_->watches() ? kNever : at_ns_;
     if (!asked_until_ns_.has_value()) return for_itself_ns;
-    const int64_t reads = wanted_ ? kWantedReadsALease : kReadsALease;
+    const int64_t reads = wanted() ? kWantedReadsALease : kReadsALease;
     const int64_t for_clients_ns = began_ns_.has_value() ? *began_ns_ + lease_ns() / reads : INT64_MIN;
     return for_clients_ns <= *asked_until_ns_ ? std::min(for_itself_ns, for_clients_ns) : for_itself_ns;
   }
@@ -69,6 +69,7 @@ class TableRefresher {
   static constexpr int64_t kReadsALease = 4;         // While clients ask...
   static constexpr int64_t kWantedReadsALease = 50;  // ...and while they ask for what is newer. At most.
 
+  bool wanted() const { return !newest_ns_.has_value() || *newest_ns_ < wanted_as_of_ns_; }
   int64_t lease_ns() const { return membership_->state().table_lease_ns; }
 
   const Clock* const clock_;
@@ -76,7 +77,7 @@ class TableRefresher {
   const int64_t every_ns_;
   int64_t at_ns_;
   bool reading_ = false;
-  bool wanted_ = false;                    // A client wants something newer.
+  int64_t wanted_as_of_ns_ = INT64_MIN;    // The newest that a client wants.
   std::optional<int64_t> began_ns_;        // When the last reading began...
   std::optional<int64_t> newest_ns_;       // ...and when the last one that succeeded.
   std::optional<int64_t> asked_until_ns_;  // Clients that have asked are expected to ask again until then.

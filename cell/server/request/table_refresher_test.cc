@@ -119,6 +119,28 @@ TEST_F(TableRefresherTest, KeepsTheTableYoungForAsLongAsClientsAsk) {
   EXPECT_EQ(refresher.NextNs(), TableRefresher::kNever);
 }
 
+// Others that renew their leases meanwhile do not make it forget that.
+TEST_F(TableRefresherTest, ReadsSoonWhatOneClientWants) {
+  constexpr int64_t kLease = kTableLeaseNs;
+  membership_.follows = true;
+  membership_.answer = absl::OkStatus();
+  TableRefresher refresher(Context(), TableRefresher::kNever);
+  (void)refresher.Age(UINT64_MAX);
+  refresher.Step();
+  membership_.Poll();
+  clock_.now_ns = kLease / 10;
+  EXPECT_EQ(refresher.Age(UINT64_MAX), kLease / 10);
+  EXPECT_EQ(refresher.NextNs(), kLease / 4);
+  EXPECT_EQ(refresher.Age(0), kLease / 10);
+  EXPECT_EQ(refresher.Age(UINT64_MAX), kLease / 10);
+  EXPECT_LE(refresher.NextNs(), clock_.now_ns);
+  refresher.Step();
+  EXPECT_EQ(membership_.refreshes, 2);
+  membership_.Poll();
+  EXPECT_EQ(refresher.Age(UINT64_MAX), 0);
+  EXPECT_EQ(refresher.NextNs(), clock_.now_ns + kLease / 4);  // It has that now.
+}
+
 TEST_F(TableRefresherTest, AFailureMakesNothingYoungerAndIsNotRepeatedAtOnce) {
   membership_.follows = true;
   membership_.answer = absl::OkStatus();
