@@ -5,79 +5,17 @@ import json
 import os
 import signal
 import subprocess
-import tempfile
 import time
 import unittest
-import unittest.mock
-from pathlib import Path
 
 from tests.lossy_zookeeper import LossyZookeeper
 from tests import stored_table
 from tests.attacks.znode_client import ZnodeClient, ZnodeError
-from tools import cluster, cluster_directory, free_ports, zookeeper_server
-
-ESTABLISHED = "01"  # As /proc/net/tcp has it.
-SMALL = {"meganode_bytes": 2 << 20, "extents_bytes": 8 << 20, "regions_max": 64}
+from tests.zookeeper_case import ZooKeeperCase
+from tools import cluster, cluster_directory
 
 
-def connections_of(pid, port):
-    """Returns how many TCP connections a process has to a port of this machine."""
-    sockets = set()
-    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
-        try:
-            sockets.add(os.readlink(descriptor))
-        except FileNotFoundError:
-            pass  # It was closed meanwhile.
-    connections = 0
-    for table in ("tcp", "tcp6"):
-        for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
-            _, _, remote, state, *_, inode = line.split()[:10]
-            connections += state == ESTABLISHED and int(remote.split(":")[1], 16) == port and f"socket:[{inode}]" in sockets
-    return connections
-
-
-class ZooKeeper(unittest.TestCase):
-    def setUp(self):
-        self.temporary = tempfile.TemporaryDirectory(prefix="cell-zk-")
-        self.directory = Path(self.temporary.name)
-        self.servers, self.zookeepers = [], []
-        given = unittest.mock.patch.dict(os.environ, {"CELL_ZOOKEEPER_DIGEST": "cell:a password of these tests"})
-        given.start()
-        self.addCleanup(given.stop)
-
-    def tearDown(self):
-        for process in self.zookeepers:
-            os.killpg(process.pid, signal.SIGCONT)
-        cluster.end(self.servers)
-        for process in self.zookeepers:
-            try:
-                os.killpg(process.pid, signal.SIGKILL)  # The script that starts it, and Java.
-            except ProcessLookupError:
-                pass
-            process.wait()
-        self.temporary.cleanup()
-
-    def ensemble(self, count):
-        ports = [free_ports.free_port() for _ in range(3 * count)]
-        members = {i + 1: (ports[3 * i + 1], ports[3 * i + 2]) for i in range(count)} if count > 1 else None
-        for i in range(count):
-            self.zookeepers.append(zookeeper_server.start_zookeeper(self.directory / f"zookeeper-{i}", ports[3 * i], members, i + 1))
-        for i in range(count):
-            zookeeper_server.wait_for_zookeeper(ports[3 * i], self.zookeepers[i])
-        return ",".join(f"127.0.0.1:{ports[3 * i]}" for i in range(count))
-
-    def up(self, zookeeper, servers=3, **options):
-        self.servers = cluster.up(self.directory / "cell", servers=servers, zookeeper=zookeeper, **{**SMALL, **options})
-        self.address = cluster_directory.address_of(self.directory / "cell")
-
-    def ctl(self, *arguments, address=None, **options):
-        return subprocess.run([cluster.binary("tools/cellctl"), "--cluster", address or self.address, *arguments],
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False, text=True, timeout=60, **options)
-
-    def bench(self, *arguments):
-        return subprocess.Popen([cluster.binary("tools/cell_bench"), "--cluster", self.address, "--json", "-", *arguments],
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
+class ZooKeeper(ZooKeeperCase):
     def test_one_of_three_is_killed_under_load(self):
         self.up(self.ensemble(3))
         load = self.bench("--workload", "ycsb-a", "--keys", "300000", "--seconds", "3")
@@ -192,10 +130,6 @@ class ZooKeeper(unittest.TestCase):
             time.sleep(0.05)
         self.assertEqual(len(there), servers)
 
-    def wipe(self, *flags):
-        return subprocess.run([cluster.binary("tools/wipe"), "--cluster", self.address, *flags], stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False, text=True, timeout=60)
-
     def test_the_default_timeout_outlasts_a_takeover(self):
         self.up(self.ensemble(1), durability="sync")
         lines = "".join(f"key{i:06}\t{'v' * 200}\n" for i in range(60_000))
@@ -272,135 +206,6 @@ class ZooKeeper(unittest.TestCase):
         while loaded.returncode != 0 and time.monotonic() < deadline:
             loaded = self.ctl("load", "-", input=lines)
         self.assertEqual(loaded.returncode, 0, loaded.stderr)
-
-    def znodes(self, zookeeper):
-        znodes = ZnodeClient(zookeeper)
-        self.addCleanup(znodes.close)
-        znodes.authenticate(os.environ["CELL_ZOOKEEPER_DIGEST"])
-        return znodes
-
-    def test_the_clients_of_a_process_share_a_connection(self):
-        zookeeper = self.ensemble(1)
-        port = int(zookeeper.split(":")[1])
-        self.up(zookeeper, servers=2, durability="sync")
-        bench = self.bench("--threads", "6", "--path", "client", "--keys", "1000", "--seconds", "3", "--rate", "1000")
-        seen = set()
-        while bench.poll() is None:
-            try:
-                seen.add(connections_of(bench.pid, port))
-            except (FileNotFoundError, ProcessLookupError):
-                pass  # It has ended meanwhile.
-            time.sleep(0.05)
-        out, err = bench.communicate()
-        self.assertEqual(bench.returncode, 0, err)
-        result = json.loads(out)
-        self.assertEqual(result["errors"], 0)
-        self.assertEqual(max(seen), 1, seen)
-        # Their leases, and what has changed, come from servers, and not from ZooKeeper after questions in vain.
-        self.assertGreater(result["table_questions"], 6)
-        self.assertLessEqual(result["table_readings"], 6)
-
-    def clients(self, idle="10"):
-        clients = subprocess.Popen([cluster.binary("tests/zookeeper_clients"), self.address, idle], stdin=subprocess.PIPE,
-                                   stdout=subprocess.PIPE, text=True)
-
-        def end():
-            clients.communicate(timeout=30)
-
-        def ask(command):
-            clients.stdin.write(command + "\n")
-            clients.stdin.flush()
-            return clients.stdout.readline().strip()
-        self.addCleanup(end)
-        return clients.pid, ask
-
-    def test_clients_that_are_opened_together_wait_together(self):
-        zookeeper = self.ensemble(1)
-        self.up(zookeeper, servers=1)
-        pid, ask = self.clients()
-        self.assertEqual(ask("together 8"), "8")
-        self.assertNotIn("error", ask("open"))
-        self.assertEqual(ask("together 8"), "8")
-        self.assertEqual(connections_of(pid, int(zookeeper.split(":")[1])), 1)
-        os.killpg(self.zookeepers[0].pid, signal.SIGSTOP)
-        _, ask_others = self.clients()
-        # One attempt takes 8 s. A member that is open gives its answer after 16 s, once to the first and once to all others.
-        for one, seconds in ((ask_others, 20), (ask, 60)):
-            began = time.monotonic()
-            self.assertEqual(one("together 8"), "0")
-            self.assertLess(time.monotonic() - began, seconds)
-
-    def test_clients_that_ask_nothing_have_no_connection(self):
-        zookeeper = self.ensemble(1)
-        port = int(zookeeper.split(":")[1])
-        self.up(zookeeper, servers=1)
-        pid, ask = self.clients(idle="1")
-        ask("open")
-        ask("open")
-        for which in (0, 1):
-            self.await_connections(pid, port, 0)
-            self.assertEqual(self.ctl("put", "key", "value").returncode, 0)
-            self.assertGreater(int(ask(f"refresh {which}")), 0)
-            self.assertEqual(connections_of(pid, port), 1)
-        self.await_connections(pid, port, 0)
-        self.assertEqual(ask("servers 0"), "1")
-
-    def await_connections(self, pid, port, count):
-        deadline = time.monotonic() + 20
-        while connections_of(pid, port) != count:
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.05)
-
-    def test_a_client_of_a_cluster_that_was_made_again_is_told(self):
-        zookeeper = self.ensemble(1)
-        port = int(zookeeper.split(":")[1])
-        self.up(zookeeper, servers=1)
-        pid, ask = self.clients()
-        former = ask("open")
-        self.assertEqual(ask("open"), former)
-        self.assertGreater(int(ask("refresh 0")), 0)
-        self.assertEqual(connections_of(pid, port), 1)
-        ask("close 0")
-        self.assertGreater(int(ask("refresh 1")), 0)
-        cluster.end(self.servers)
-        wiped = self.wipe("--confirm", "cell")
-        self.assertEqual(wiped.returncode, 0, wiped.stderr)
-        self.up(zookeeper, servers=2)
-        for _ in range(2):
-            self.assertIn("was deleted and a new one has its name: open it again", ask("refresh 1"))
-            self.assertLess(int(ask("servers 1")), 2)  # It sees nothing of the new one.
-        now = ask("open")
-        self.assertNotIn("error", now)
-        self.assertNotEqual(now, former)
-        self.assertGreater(int(ask("refresh 2")), 0)
-        self.assertEqual(connections_of(pid, port), 2)  # That of the former cluster stays with its client.
-        ask("close 1")
-        ask("close 2")
-        self.assertEqual(connections_of(pid, port), 0)
-
-    def test_a_client_of_a_cluster_that_was_made_again_begins_few_sessions(self):
-        zookeeper = self.ensemble(1)
-        self.up(zookeeper, servers=1)
-        pid, ask = self.clients()
-        self.assertNotIn("error", ask("open"))
-        os.kill(pid, signal.SIGSTOP)
-        try:
-            cluster.end(self.servers)
-            wiped = self.wipe("--confirm", "cell")
-            self.assertEqual(wiped.returncode, 0, wiped.stderr)
-            self.up(zookeeper, servers=1)
-            time.sleep(6)  # The client's session expires.
-        finally:
-            os.kill(pid, signal.SIGCONT)
-        znodes = self.znodes(zookeeper)
-        znodes.get("/cell")
-        before = znodes.changes
-        asked, deadline = 0, time.monotonic() + 3
-        while asked < 50 or time.monotonic() < deadline:
-            self.assertIn("error", ask("refresh 0"))
-            asked += 1
-        znodes.get("/cell")
-        self.assertLess(znodes.changes - before, asked / 2)  # Each session that begins and ends counts as two.
 
     def test_versions_of_a_table_mean_nothing_in_one_that_was_made_again(self):
         zookeeper = self.ensemble(1)
