@@ -1,5 +1,7 @@
 // Destroys clients with operations in flight: each must end with Cancelled, and nothing may be left of it.
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "cell/base/check.h"
 #include "tests/clusters.h"
@@ -150,6 +152,55 @@ TEST(ClientEndWithLogs, EndsAScanByATableThatIsTooOld) {
     cancelled += absl::IsCancelled(batch.Take().status());
   }
   EXPECT_GT(cancelled, 40);
+}
+
+// Uses all of a client that is another process's, and destroys it. Returns what went wrong.
+int UseInherited(std::unique_ptr<Client> client, Table* table, Scan* scan) {
+  const auto refused = [](const absl::Status& status) {
+    return absl::IsCancelled(status) && !IsMaybeApplied(status) && status.message().find("forked") != std::string::npos;
+  };
+  int wrong = 0;
+  for (const Path path : {Path::kServer, Path::kClient, Path::kHybrid}) {
+    CallOptions call;
+    call.path = path;
+    wrong += !refused(client->Get(Key(7), call).status()) + !refused(client->Put(Key(7), "child", call).status());
+    wrong += !refused(client->Delete(Key(7), call).status()) + !refused(client->Contains(Key(7), call).status());
+    wrong += !refused(table->Get(Key(7), call).status()) + !refused(table->Put(Key(7), "child", call).status());
+    wrong += !refused(client->NewScan({.call = call}).Next().status());
+  }
+  const std::string key = Key(7);
+  const std::vector<std::string_view> keys(3, key);
+  wrong += !refused(client->MultiGet(keys).status()) + !refused(client->TimeLeftNs(key).status());
+  wrong += !refused(client->Count("", std::nullopt).status()) + !refused(client->DeleteRange("", "z").status());
+  wrong += !refused(client->Check().status());
+  for (const auto& status : client->ServerStatus()) wrong += !refused(status.status());
+  wrong += client->Regions().regions.empty() + client->Tables().empty() + client->Servers().empty();
+  for (bool more = true; more;) {  // What it had is there.
+    const absl::StatusOr<bool> next = scan->Next();
+    more = next.ok();
+    if (!more) wrong += !refused(next.status());
+  }
+  client->Poll(INT64_MAX);
+  client.reset();
+  return wrong;
+}
+
+TEST_F(ClientEnd, LeavesTheClientOfTheParentAloneInAForkedProcess) {
+  auto client = cluster_.NewClient(Options());
+  std::optional<Table> table = *client->OpenTable("t");
+  Scan scan = client->NewScan({.batch = 10});
+  for (int i = 0; i < 5; ++i) ASSERT_TRUE(*scan.Next());
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    ::alarm(30);
+    ::_exit(UseInherited(std::move(client), &*table, &scan));
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(client->Get(Key(7))->value(), "value");
+  for (int i = 5; i < 50; ++i) ASSERT_TRUE(*scan.Next());
 }
 
 // Nobody waits for what a scan has read ahead.

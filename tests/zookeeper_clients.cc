@@ -5,9 +5,14 @@
 //   refresh N   refreshes the Nth; prints the version of its region table
 //   servers N   prints how many servers there are according to the Nth
 //   close N     closes the Nth
+//   fork        forks a process that opens one, and closes it; prints the cluster's uuid
 //   together N  opens N at once, each in a thread of its own, and closes them; prints how many could be opened
 //
 // An error is printed as "error: " and its text.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <iostream>
@@ -45,6 +50,30 @@ int OpenTogether(const ZooKeeperOptions& options, int count) {
   return opened;
 }
 
+// Opens one in a process that is forked, which must have done so within 20 s.
+std::string OpenInChild(const ZooKeeperOptions& options) {
+  int ends[2];
+  CELL_CHECK(::pipe(ends) == 0);
+  const pid_t child = ::fork();
+  CELL_CHECK(child >= 0);
+  if (child == 0) {
+    ::alarm(20);
+    auto membership = ZooKeeperMembership::Open(options);
+    const std::string answer = membership.ok() ? (*membership)->state().uuid
+                                               : fmt::format("error: {}", std::string(membership.status().message()));
+    if (membership.ok()) membership->reset();
+    CELL_CHECK(::write(ends[1], answer.data(), answer.size()) == static_cast<ssize_t>(answer.size()));
+    ::_exit(0);
+  }
+  ::close(ends[1]);
+  std::string answer(256, '\0');
+  answer.resize(static_cast<size_t>(std::max<ssize_t>(0, ::read(ends[0], answer.data(), answer.size()))));
+  ::close(ends[0]);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return status == 0 ? answer : fmt::format("error: the child ended with status {}", status);
+}
+
 void Run(const std::string& uri, double idle_s) {
   spdlog::set_level(spdlog::level::off);  // The output is for answers.
   const absl::StatusOr<ZooKeeperOptions> options = ZooKeeperOptions::Parse(uri);
@@ -69,6 +98,8 @@ void Run(const std::string& uri, double idle_s) {
       answer = Refresh(memberships.at(which).get());
     } else if (command == "servers") {
       answer = fmt::format("{}", memberships.at(which)->state().servers.size());
+    } else if (command == "fork") {
+      answer = OpenInChild(with_digest);
     } else if (command == "together") {
       answer = fmt::format("{}", OpenTogether(with_digest, which));
     } else {

@@ -103,6 +103,18 @@ class ZooKeeperClients(ZooKeeperCase):
         self.await_connections(pid, port, 0)
         self.assertEqual(ask("servers 0"), "1")
 
+    def test_a_process_that_was_forked_opens_clients_of_its_own(self):
+        zookeeper = self.ensemble(1)
+        self.up(zookeeper, servers=1)
+        pid, ask = self.clients()
+        uuid = ask("open")
+        self.assertNotIn("error", uuid)
+        self.assertEqual(ask("fork"), uuid)
+        self.assertGreater(int(ask("refresh 0")), 0)
+        self.assertEqual(ask("open"), uuid)
+        self.assertEqual(connections_of(pid, int(zookeeper.split(":")[1])), 1)
+        self.assertEqual(ask("fork"), uuid)
+
     def test_a_client_of_a_cluster_that_was_made_again_is_told(self):
         zookeeper = self.ensemble(1)
         port = int(zookeeper.split(":")[1])

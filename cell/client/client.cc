@@ -50,7 +50,13 @@ ScanOptions PrefixScan(std::string_view prefix) {
 }
 
 Client::Client(std::unique_ptr<Session> session) : session_(std::move(session)) {}
-Client::~Client() { session_->Close(); }
+Client::~Client() {
+  if (session_->inherited()) {
+    static_cast<void>(session_.release());  // It is the parent's.
+  } else {
+    session_->Close();
+  }
+}
 
 namespace {
 

@@ -40,6 +40,9 @@
 //   DataLoss            bytes that verify as nothing that Cell writes
 //
 // Not thread-safe: use one Client per thread.
+//
+// Forks. A client belongs to the process that opened it. In a child its operations end with Cancelled, destroying it
+// does nothing, and those that were in flight do not end. A child opens clients of its own.
 #pragma once
 
 #include <cstdint>

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "cell/base/forks.h"
 #include "cell/client/session/cpu_meter.h"
 #include "cell/io/fabric/fabric.h"
 
@@ -27,7 +28,7 @@ class ClientLoop {
  public:
   explicit ClientLoop(std::unique_ptr<Fabric> fabric);
 
-  // Null once the loop is closed.
+  // Not to be used once the loop is closed.
   Fabric* fabric() const { return fabric_.get(); }
   // Returns the fabric's time. Once the loop is closed, returns the time when it was closed.
   int64_t NowNs() const { return closed() ? now_ns_ : fabric_->NowNs(); }
@@ -39,10 +40,16 @@ class ClientLoop {
   void Touch() { now_ns_ = NowNs(); }
   CpuMeter* cpu() { return &cpu_; }
 
-  // Destroys the fabric, which ends everything in flight, and resumes all waiting coroutines.
+  // Destroys the fabric, which ends everything in flight, and resumes all waiting coroutines. Not to be called where
+  // the loop is inherited.
   void Close();
-  bool closed() const { return fabric_ == nullptr; }
-  static absl::Status Closed() { return absl::CancelledError("the client was closed"); }
+  // Returns true if this process was forked from the one that made the loop. That one goes on with its connections, and
+  // what they share with the kernel and with servers must not be touched here, not even to close them.
+  bool inherited() const { return forks_ != Forks(); }
+  bool closed() const { return fabric_ == nullptr || inherited(); }
+  static absl::Status Closed() {
+    return absl::CancelledError("the client was closed, or opened by the process from which this one was forked");
+  }
 
   struct SleepAwaiter {
     ClientLoop* loop;
@@ -95,6 +102,7 @@ class ClientLoop {
   template <typename Is>
   size_t WakeIf(const Is& is);
 
+  const int forks_ = Forks();
   std::unique_ptr<Fabric> fabric_;
   int64_t now_ns_;
   CpuMeter cpu_;

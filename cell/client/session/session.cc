@@ -72,6 +72,7 @@ void Session::End(const CallContext& context, const absl::Status& status) {
 }
 
 void Session::Poll(int64_t until_ns) {
+  if (loop_.inherited()) return;
   connections_.CloseBroken();
   loop_.DestroyEnded();
   size_t done = view_.Poll();

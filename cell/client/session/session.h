@@ -45,6 +45,8 @@ class Session {
   // afterwards end with Cancelled at once.
   void Close();
   bool closed() const { return loop_.closed(); }
+  // Returns true if this process was forked from the one that made the session. Then it must not be destroyed.
+  bool inherited() const { return loop_.inherited(); }
 
   // Begins an operation, which End ends.
   CallContext Begin(const CallOptions& options, OperationKind kind) {

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "cell/base/forks.h"
 #include "cell/base/status_macros.h"
 #include "cell/cluster/zookeeper/zookeeper_member.h"
 
@@ -22,13 +23,14 @@ struct SharedMember {
   absl::Status why;                    // ...and why it did the last time.
 };
 
+// A process that was forked has members of its own, because it has none of its parent's threads.
 SharedMember* SharedMemberOf(const ZooKeeperOptions& options) {
-  using Key = std::tuple<std::string, std::string, std::string, int, const Clock*>;
+  using Key = std::tuple<int, std::string, std::string, std::string, int, const Clock*>;
   static std::mutex mutex;
   static auto* const members = new std::map<Key, std::unique_ptr<SharedMember>>;
   const std::lock_guard lock(mutex);
   std::unique_ptr<SharedMember>& shared =
-      (*members)[{options.servers, options.name, options.digest, options.session_ms, options.clock}];
+      (*members)[{Forks(), options.servers, options.name, options.digest, options.session_ms, options.clock}];
   if (shared == nullptr) shared = std::make_unique<SharedMember>();
   return shared.get();
 }
