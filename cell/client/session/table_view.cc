@@ -125,9 +125,12 @@ void TableView::EndRefresh(absl::Status status) {
 }
 
 void TableView::BeginReading() {
+  if (reading_) return;
+  reading_ = true;
   ++metrics_->table_readings;
   membership_->Refresh([this, begun_ns = loop_->NowNs()](const absl::Status& status) {
-    EndRefresh(status);
+    reading_ = false;
+    if (refreshing_ && refreshed_ns_ <= begun_ns) EndRefresh(status);
     if (status.ok()) table_ns_ = seen_ns_ = std::max(table_ns_, begun_ns);
   });
 }
@@ -163,15 +166,20 @@ void TableView::RefreshIfDue() {
 }
 
 Task<bool> TableView::RefreshByServer() {
-  const bool followed = co_await FollowServer(refreshed_ns_, QuestionEndsNs());
-  if (loop_->closed()) co_return false;
-  if (followed) {
-    EndRefresh(absl::OkStatus());
-    loop_->Wake(&refreshes_);
-  } else {
+  const uint64_t ended = refreshes_;
+  for (;;) {
+    const int64_t until_ns = QuestionEndsNs();
+    const bool followed = co_await FollowServer(refreshed_ns_, until_ns);
+    if (loop_->closed() || refreshes_ != ended) co_return false;
+    if (followed) {
+      EndRefresh(absl::OkStatus());
+      loop_->Wake(&refreshes_);
+      co_return true;
+    }
     BeginReading();
+    co_await loop_->SleepUntil(until_ns);
+    if (loop_->closed() || refreshes_ != ended) co_return false;
   }
-  co_return followed;
 }
 
 Task<bool> TableView::AskServer() {

@@ -130,9 +130,10 @@ class TableView {
 
   void BeginRefresh();
   void EndRefresh(absl::Status status);
-  // Reads the table from the coordinator.
+  // Reads the table from the coordinator, unless that is under way. Its answer ends the refresh that it was begun for.
   void BeginReading();
-  // Refreshes by what a server knows. If that does not succeed, reads the table.
+  // Refreshes by what a server knows. If that does not succeed, reads the table, and asks servers further until one of
+  // them or the coordinator has answered, which may be cut off for long.
   Task<bool> RefreshByServer();
   // Renews the lease by a server's word that this table is the newest. Without that, refreshes.
   Task<bool> AskServer();
@@ -163,6 +164,7 @@ class TableView {
   uint64_t revision_ = 0;                        // Revision of the region table at the last Poll.
   bool refresh_soon_ = false;
   bool refreshing_ = false;
+  bool reading_ = false;  // The coordinator has not answered yet.
   bool asking_ = false;
   int64_t asked_ns_ = INT64_MIN / 2;  // When a server was last asked.
   uint64_t refreshes_ = 0;            // Number of refreshes that have ended. Also the event of that.

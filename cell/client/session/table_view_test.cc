@@ -32,6 +32,9 @@ class WakingMembership : public MemoryMembership {
  public:
   using MemoryMembership::MemoryMembership;
   bool SetWake(std::function<void()>) override { return true; }
+  size_t Poll() override { return silent ? 0 : MemoryMembership::Poll(); }
+
+  bool silent = false;  // Answers nothing yet.
 };
 
 class TableViewTest : public ConnectionsFixture, public ::testing::Test {
@@ -485,6 +488,35 @@ TEST_F(LearningView, WithoutAServerThatAnswersTheCoordinatorIsAsked) {
   EXPECT_TRUE(by_the_coordinator());
   server_ = nullptr;
   EXPECT_TRUE(by_the_coordinator());
+}
+
+// A server that was slow once leaves the client to a coordinator that may be cut off from it for long.
+TEST_F(LearningView, AServerIsAskedFurtherWhileTheCoordinatorDoesNotAnswer) {
+  membership_->silent = true;
+  served_.age_ns = UINT64_MAX;
+  Task<bool> refresh = view_->Refresh(loop_.NowNs() + 100 * kLeaseNs);
+  refresh.Start();
+  Run(2 * kLeaseNs);
+  EXPECT_FALSE(refresh.done());
+  EXPECT_EQ(metrics_.table_readings, 1u);
+  EXPECT_LE(served_.questions, 14);
+  served_.age_ns = 0;
+  Run(kLeaseNs / 2);
+  EXPECT_TRUE(refresh.done());
+  EXPECT_GT(view_->LeaseUntilNs(), loop_.NowNs());
+  // An answer that comes late ends no refresh that has begun since.
+  served_.age_ns = UINT64_MAX;
+  Run(2 * kLeaseNs);
+  Task<bool> next = view_->Refresh(loop_.NowNs() + 100 * kLeaseNs);
+  next.Start();
+  Run(kLeaseNs);
+  EXPECT_EQ(metrics_.table_readings, 1u);
+  membership_->silent = false;
+  view_->Poll();
+  EXPECT_EQ(metrics_.table_readings, 1u);
+  EXPECT_FALSE(next.done());
+  while (!refresh.done() || !next.done()) Turn();
+  EXPECT_EQ(metrics_.table_readings, 2u);
 }
 
 // The loop may be closed at any step.
