@@ -73,6 +73,7 @@ absl::StatusOr<PairStore::Prepared> BucketTable::PreparePair(const HashPair& pai
   prepared.expiry = pair.expiry;
   if (kPairHeaderBytes + prepared.bytes + ExpiryBytes(pair.expiry) <= inline_bytes_max()) {
     prepared.record = PairRecord(pair);
+    prepared.value_at = static_cast<uint32_t>(kPairHeaderBytes + key.size());
   } else {
     ASSIGN_OR_RETURN(const HashSlot slot, StoreExtent(pair, crc));
     prepared.extent = geometry_.ExtentOf(slot);

@@ -141,7 +141,7 @@ absl::StatusOr<bool> HashTable::PutChecked(const HashPair& pair, const KeyHash& 
   ++counters_.puts;
   if (before_change_) before_change_(pair.key, hash);
   const std::optional<Expiry> replaced = CommitPair(prepared, pair.key, hash);
-  WroteAndChanged(RecordKind::kPut, pair.key, pair.value, pair.expiry);
+  WroteAndChanged({RecordKind::kPut, pair.key, pair.value, pair.expiry});
   return replaced.has_value() && !ExpiredBefore(*replaced, pair.expiry);
 }
 
@@ -176,7 +176,7 @@ void HashTable::Discard(const Prepared& prepared) {
 
 absl::StatusOr<bool> HashTable::Delete(std::string_view key, Pointer) {
   ASSIGN_OR_RETURN(const std::optional<Expiry> deleted, Remove(key));
-  if (deleted.has_value()) Wrote(RecordKind::kDelete, key, {});
+  if (deleted.has_value()) Wrote({RecordKind::kDelete, key, {}});
   return deleted.has_value() && !Expired(*deleted);
 }
 

@@ -81,6 +81,27 @@ void MakeRight(std::string* message, MessageKind kind, uint8_t region) {
       request->crc = Crc64(pair);
       break;
     }
+    case MessageKind::kWriteIf: {
+      auto* request = As<WriteIfRequest>(message);
+      request->root = root;
+      const size_t left = message->size() - sizeof(WriteIfRequest);
+      request->key_bytes = static_cast<uint16_t>(std::min<size_t>(left, request->key_bytes % 300));
+      request->condition = static_cast<ConditionKind>(1 + static_cast<uint8_t>(request->condition) % 4);
+      request->condition_bytes = request->condition == ConditionKind::kValue
+                                     ? static_cast<uint32_t>(std::min<size_t>(left - request->key_bytes, 20))
+                                     : 0;
+      request->deletes %= 2;
+      if (request->deletes != 0)
+        message->resize(message->size() - (left - request->key_bytes - request->condition_bytes));
+      request = As<WriteIfRequest>(message);
+      request->upload = 0;
+      if (request->deletes != 0) request->expires = kNeverExpires;
+      const std::string_view texts = std::string_view(*message).substr(sizeof(WriteIfRequest));
+      const std::string_view value = texts.substr(request->key_bytes + request->condition_bytes);
+      request->value_bytes = static_cast<uint32_t>(value.size());
+      request->crc = Crc64(value, Crc64(texts.substr(0, request->key_bytes)));
+      break;
+    }
     case MessageKind::kScan: {
       auto* request = As<ScanRequest>(message);
       request->root = root;
@@ -220,6 +241,10 @@ class FuzzGrants {
         const absl::StatusOr<Parsed<PutRequest>> put = ParsePutRequest(AsBytes(message));
         return put.ok() && MayPair(put->fixed.root.region(), put->key) ? Expects::kAnything : Expects::kRefusal;
       }
+      case MessageKind::kWriteIf: {
+        const absl::StatusOr<ParsedWriteIf> write = ParseWriteIfRequest(AsBytes(message));
+        return write.ok() && MayPair(write->fixed.root.region(), write->key) ? Expects::kAnything : Expects::kRefusal;
+      }
       case MessageKind::kSearch:
       case MessageKind::kGet:
       case MessageKind::kDelete: {
@@ -327,7 +352,8 @@ class Fuzzed {
         MessageKind::kCheck,  MessageKind::kReport, MessageKind::kAddRoute, MessageKind::kMigration,
         MessageKind::kWeigh,  MessageKind::kRoute,  MessageKind::kCount,    MessageKind::kDeleteRange};
     const uint8_t kind_at = input_->Byte();
-    const MessageKind kind = kKinds[(kind_at & 15) % std::size(kKinds)];
+    MessageKind kind = kKinds[(kind_at & 15) % std::size(kKinds)];
+    if (kind == MessageKind::kPut && (kind_at & 0x40) != 0) kind = MessageKind::kWriteIf;
     if (!(to & 0x40)) {
       SetHeader(&message, kind);
       if (!(to & 0x20)) MakeRight(&message, kind, to >> 1);

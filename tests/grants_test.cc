@@ -165,6 +165,31 @@ TEST_F(GrantsOfClients, APrefix) {
   EXPECT_TRUE(client->Put(Key("b", 1), Value(1), {.path = Path::kHybrid}).ok());
 }
 
+// The outcome of a condition tells what a key has, so a client that may not read it must not ask.
+TEST_F(GrantsOfClients, AConditionalWriteNeedsTheRightToRead) {
+  const std::string a = Key("a", 1);
+  for (const char* rights : {"read", "write"}) {
+    Grant(rights, Prefix("a/"), rights);
+    Grant(rights, InTable("t"), rights);
+    const auto client = ClientOf(rights);
+    EXPECT_TRUE(Denied(client->PutIf(a, "mine", Condition::Absent()).status()));
+    EXPECT_TRUE(Denied(client->PutIf(a, std::string(200'000, 'x'), Condition::ValueIs(Value(1))).status()));
+    EXPECT_TRUE(Denied(client->DeleteIf(a, Condition::Present()).status()));
+    Table table = *client->OpenTable("t");
+    EXPECT_TRUE(Denied(table.PutIf(Key("t", 1), "mine", Condition::Present()).status()));
+    EXPECT_TRUE(Denied(table.DeleteIf(Key("t", 1), Condition::Present()).status()));
+  }
+  EXPECT_EQ(**root_->Get(a), Value(1));
+  Grant("both", Prefix("a/"), "read,write");
+  Grant("both", InTable("t"), "read,write");
+  const auto client = ClientOf("both");
+  EXPECT_TRUE(client->PutIf(a, Value(1), Condition::StampIs((*client->GetWithStamp(a))->stamp))->applied);
+  EXPECT_FALSE(client->DeleteIf(a, Condition::ValueIs("other"))->applied);
+  EXPECT_TRUE(Denied(client->DeleteIf(Key("b", 1), Condition::Present()).status()));
+  Table table = *client->OpenTable("t");
+  EXPECT_FALSE(table.PutIf(Key("t", 1), "mine", Condition::Absent())->applied);
+}
+
 TEST_F(GrantsOfClients, ScansEndWhereTheGrantEnds) {
   Grant("alice", Prefix("b/"), "scan");
   const auto client = ClientOf("alice");

@@ -310,7 +310,8 @@ class SimCluster : public TestCluster {
       logs = {std::move(store), std::move(disk), std::move(replay)};
     }
     Worker::Options worker = WorkerOptions(options_, static_cast<int>(i));
-    worker.pairs.cluster_time = [network = &network_] { return network->now_ns(); };
+    const int64_t ahead_ns = options_.clock_offset_ns[i % options_.clock_offset_ns.size()];
+    worker.pairs.cluster_time = [network = &network_, ahead_ns] { return network->now_ns() + ahead_ns; };
     server.worker = std::make_unique<Worker>(std::move(fabric), std::move(membership), std::move(logs), worker);
     // A server does not start while it cannot list the logs.
     const bool full = pool_.full(), silent = pool_.silent();

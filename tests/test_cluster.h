@@ -54,6 +54,8 @@ struct TestClusterOptions {
   bool disk_in_steps = false;        // Time passes between two calls of a file system (SimThreadPool).
   int joining = 0;                   // The last servers, which are not there before they are started.
   int64_t clock_gain_ppm = 0;        // The maximum error of a host's clock.
+  // For simulated clusters: server i's cluster time is ahead by clock_offset_ns[i % size].
+  std::vector<int64_t> clock_offset_ns = {0};
   Mutant mutant = Mutant::kNone;
 };
 

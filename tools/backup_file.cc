@@ -41,7 +41,7 @@ absl::Status BackupWriter::Add(std::string_view key, std::string_view value, Exp
   }
   last_key_ = key;
   sum_.Add(key, value, expiry);
-  AppendPut({kNoRegion, 0, ++records_, 0}, key, value, expiry, &chunk_);
+  AppendPut({kNoRegion, 0, ++records_, 0}, {key, value, expiry}, &chunk_);
   return absl::OkStatus();
 }
 

@@ -35,6 +35,19 @@ void AddTtl(CLI::App* app, CtlFlags* flags) {
       ->transform(CLI::AsNumberWithUnit(units, CLI::AsNumberWithUnit::UNIT_REQUIRED));
 }
 
+// Declares the conditions of a put or a delete. `stamps`: pairs have stamps.
+void AddConditions(CLI::App* app, CtlFlags* flags, bool stamps) {
+  CLI::Option_group* group =
+      app->add_option_group("Conditions", "If it does not hold, nothing is written: exit status 1");
+  group->add_flag("--if-absent", flags->if_absent, "Only if KEY is not there");
+  group->add_flag("--if-present", flags->if_present, "Only if KEY is there");
+  group->add_option("--if-value", flags->if_value, "Only if KEY is there with this value");
+  if (stamps) {
+    group->add_option("--if-stamp", flags->if_stamp, "Only if KEY is there with this stamp (get --stamp shows it)");
+  }
+  group->require_option(0, 1);
+}
+
 void DeclareHash(CLI::App* app, CtlFlags* flags, Command* chosen) {
   CLI::App* hash = app->add_subcommand(
       "hash", "Manage and use Pilaf tables: unordered maps that are read with one or two one-sided reads");
@@ -62,6 +75,8 @@ void DeclareHash(CLI::App* app, CtlFlags* flags, Command* chosen) {
   for (CLI::App* sub : {put, ttl, get, del, has}) sub->add_option("key", flags->key)->required();
   put->add_option("value", flags->value)->required();
   AddTtl(put, flags);
+  AddConditions(put, flags, /*stamps=*/false);
+  AddConditions(del, flags, /*stamps=*/false);
   create->footer(
       "If the servers have no room for the requested parts, no table is created. If a server does not accept its "
       "parts\nafterwards, the table has fewer parts: it can be used, the message says how many it has, and the exit "
@@ -232,11 +247,16 @@ void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
   put->add_option("key", flags->key)->required();
   put->add_option("value", flags->value)->required();
   AddTtl(put, flags);
+  AddConditions(put, flags, /*stamps=*/true);
   add("ttl", "Say how long KEY's pair is there before it expires: exit status 1 if there is no such key", TimeToLive)
       ->add_option("key", flags->key)
       ->required();
-  add("get", "Write KEY's value to standard output", Get)->add_option("key", flags->key)->required();
-  add("del", "Delete KEY", Del)->add_option("key", flags->key)->required();
+  CLI::App* get = add("get", "Write KEY's value to standard output", Get);
+  get->add_option("key", flags->key)->required();
+  get->add_flag("--stamp", flags->stamp, "Write its stamp instead, which names this version of the pair");
+  CLI::App* del = add("del", "Delete KEY", Del);
+  del->add_option("key", flags->key)->required();
+  AddConditions(del, flags, /*stamps=*/true);
   add("has", "Check whether KEY exists: exit status 0 if it does, 1 if not", Has)
       ->add_option("key", flags->key)
       ->required();

@@ -32,6 +32,10 @@ struct CtlFlags {
   bool has_to = false, has_prefix = false, keys_only = false, reverse = false;
   bool yes = false;  // Do not ask.
   std::optional<double> ttl_us;
+  bool if_absent = false, if_present = false;  // Conditions of put and del, of which at most one is given.
+  std::optional<uint64_t> if_stamp;
+  std::optional<std::string> if_value;
+  bool stamp = false;  // Of get: show the stamp instead of the value.
   bool merge = false;
   bool raw = false;     // Lines without escapes.
   bool prompt = false;  // The command was given at the prompt, whose user sees no exit status.

@@ -120,6 +120,30 @@ absl::StatusOr<Expires> ExpiresOf(std::optional<double> ttl_us) {
   return Expires::AfterUs(static_cast<int64_t>(*ttl_us));
 }
 
+// Returns the condition that was given, or nullopt.
+std::optional<Condition> ConditionOf(const CtlFlags& flags) {
+  if (flags.if_absent) return Condition::Absent();
+  if (flags.if_present) return Condition::Present();
+  if (flags.if_stamp.has_value()) return Condition::StampIs(*flags.if_stamp);
+  if (flags.if_value.has_value()) return Condition::ValueIs(*flags.if_value);
+  return std::nullopt;
+}
+
+// Reports what has become of a conditional write. `done` names what it does in JSON if there was a pair before.
+int Report(const absl::StatusOr<WriteIfResult>& written, const char* done, const CtlFlags& flags) {
+  if (!written.ok()) return Fail(written.status());
+  if (flags.json()) {
+    nlohmann::json json = {{"applied", written->applied}, {done, written->applied && written->existed}};
+    json["stamp"] = written->stamp;
+    fmt::print("{}\n", json.dump());
+  } else if (!written->applied) {
+    const std::string stamp = written->stamp == 0 ? std::string() : fmt::format(", with stamp {}", written->stamp);
+    const std::string what = written->existed ? "the key is there" + stamp : std::string("there is no such key");
+    fmt::print(flags.prompt ? stdout : stderr, "nothing was written: {}\n", what);
+  }
+  return written->applied ? kDone : kAbsent;
+}
+
 }  // namespace
 
 int Absent(const CtlFlags& flags) {
@@ -138,6 +162,9 @@ int Put(Client* client, const CtlFlags& flags) {
   if (!map.ok()) return Fail(map.status());
   const absl::StatusOr<Expires> expires = ExpiresOf(flags.ttl_us);
   if (!expires.ok()) return Fail(expires.status());
+  if (const std::optional<Condition> condition = ConditionOf(flags); condition.has_value()) {
+    return Report(client->Run(map->AsyncPutIf(flags.key, value, *expires, *condition)), "replaced", flags);
+  }
   const absl::StatusOr<bool> existed = client->Run(map->AsyncPut(flags.key, value, *expires));
   if (!existed.ok()) return Fail(existed.status());
   if (flags.json()) fmt::print("{}\n", nlohmann::json{{"replaced", *existed}}.dump());
@@ -162,7 +189,22 @@ int TimeToLive(Client* client, const CtlFlags& flags) {
   return left_ns->has_value() ? kDone : Absent(flags);
 }
 
+int GetStamp(Client* client, const CtlFlags& flags) {
+  if (const absl::Status connected = client->Connect(); !connected.ok()) return Fail(connected);
+  const absl::StatusOr<std::optional<StampedValue>> found = client->GetWithStamp(flags.key);
+  if (!found.ok()) return Fail(found.status());
+  if (flags.json()) {
+    nlohmann::json json = {{"key", BytesAsJson(flags.key)}, {"found", found->has_value()}};
+    if (found->has_value()) json["value"] = BytesAsJson((*found)->value), json["stamp"] = (*found)->stamp;
+    fmt::print("{}\n", json.dump());
+  } else if (found->has_value()) {
+    fmt::print("{}\n", (*found)->stamp);
+  }
+  return found->has_value() ? kDone : Absent(flags);
+}
+
 int Get(Client* client, const CtlFlags& flags) {
+  if (flags.stamp) return GetStamp(client, flags);
   auto map = PairMap::Open(client, flags.table);
   if (!map.ok()) return Fail(map.status());
   const auto value = client->Run(map->AsyncGet(flags.key));
@@ -197,6 +239,9 @@ int Has(Client* client, const CtlFlags& flags) {
 int Del(Client* client, const CtlFlags& flags) {
   auto map = PairMap::Open(client, flags.table);
   if (!map.ok()) return Fail(map.status());
+  if (const std::optional<Condition> condition = ConditionOf(flags); condition.has_value()) {
+    return Report(client->Run(map->AsyncDeleteIf(flags.key, *condition)), "deleted", flags);
+  }
   const absl::StatusOr<bool> existed = client->Run(map->AsyncDelete(flags.key));
   if (!existed.ok()) return Fail(existed.status());
   if (flags.json()) fmt::print("{}\n", nlohmann::json{{"deleted", *existed}}.dump());

@@ -41,6 +41,14 @@ class PairMap {
   Task<absl::StatusOr<bool>> AsyncPut(std::string_view key, std::string_view value, Expires expires) {
     return table_ != nullptr ? table_->AsyncPut(key, value, expires) : client_->AsyncPut(key, value, expires);
   }
+  Task<absl::StatusOr<WriteIfResult>> AsyncPutIf(std::string_view key, std::string_view value, Expires expires,
+                                                 Condition condition) {
+    return table_ != nullptr ? table_->AsyncPutIf(key, value, expires, condition)
+                             : client_->AsyncPutIf(key, value, expires, condition);
+  }
+  Task<absl::StatusOr<WriteIfResult>> AsyncDeleteIf(std::string_view key, Condition condition) {
+    return table_ != nullptr ? table_->AsyncDeleteIf(key, condition) : client_->AsyncDeleteIf(key, condition);
+  }
   Task<absl::StatusOr<std::optional<int64_t>>> AsyncTimeLeftNs(std::string_view key) {
     return table_ != nullptr ? table_->AsyncTimeLeftNs(key) : client_->AsyncTimeLeftNs(key);
   }

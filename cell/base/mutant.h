@@ -52,6 +52,9 @@ enum class Mutant {
   kLeafAheadUnchecked,    // A scan takes a leaf that it read ahead without regard to the leaf before it.
   kChangeReadsRegions,    // A region table change, which runs in another thread, reads the regions that a worker holds.
   kStampKept,             // A put that stores an equal value keeps the pair's stamp.
+  kConditionOfStored,     // A condition does not see a write that is logged and not applied yet.
+  kRefusedTooEarly,       // A condition that does not hold is answered before what it saw is on disk.
+  kStampsAgain,           // A region's next owner does not look at the bounds of stamps in its log.
   kLowKeyUnchecked,       // A walk follows a pointer to a node whose low key is above the wanted key.
   kMergedNodeStays,       // A node that was merged into its neighbour is not invalidated before it is used again.
   kReusedNodeVisible,     // A node that is used again can be seen before the node that leads to it is published.
@@ -127,6 +130,9 @@ inline constexpr std::array kMutantNames = {
     MutantName{Mutant::kLeafAheadUnchecked, "leaf-ahead-unchecked", false},
     MutantName{Mutant::kChangeReadsRegions, "change-reads-regions", false},
     MutantName{Mutant::kStampKept, "stamp-kept", false},
+    MutantName{Mutant::kConditionOfStored, "condition-of-stored", false},
+    MutantName{Mutant::kRefusedTooEarly, "refused-too-early", false},
+    MutantName{Mutant::kStampsAgain, "stamps-again", false},
     MutantName{Mutant::kLowKeyUnchecked, "low-key-unchecked", false},
     MutantName{Mutant::kMergedNodeStays, "merged-node-stays", false},
     MutantName{Mutant::kReusedNodeVisible, "reused-node-visible", false},

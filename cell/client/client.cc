@@ -64,6 +64,20 @@ constexpr size_t kGetsAtOnce = 256;  // Per MultiGet.
 constexpr int64_t kTakeoverPauseNs = 20'000'000;
 constexpr int64_t kOpenMinUs = 1'000'000;
 
+WriteCondition OnWire(const Condition& condition) {
+  switch (condition.kind()) {
+    case Condition::Kind::kAbsent:
+      return {ConditionKind::kAbsent};
+    case Condition::Kind::kPresent:
+      return {ConditionKind::kPresent};
+    case Condition::Kind::kStamp:
+      return {ConditionKind::kStamp, condition.stamp()};
+    case Condition::Kind::kValue:
+      return {ConditionKind::kValue, 0, condition.value()};
+  }
+  return {ConditionKind::kAbsent};
+}
+
 // Connects to the root. Waits while its server is gone and others are about to take over.
 Task<absl::Status> ConnectToRoot(Session* session) {
   const CallContext context = session->ContextOf({});
@@ -151,6 +165,20 @@ absl::StatusOr<std::optional<int64_t>> Client::TimeLeftNs(std::string_view key, 
 absl::StatusOr<bool> Client::Delete(std::string_view key, const CallOptions& options) {
   return Run(AsyncDelete(key, options));
 }
+absl::StatusOr<std::optional<StampedValue>> Client::GetWithStamp(std::string_view key, const CallOptions& options) {
+  return Run(AsyncGetWithStamp(key, options));
+}
+absl::StatusOr<WriteIfResult> Client::PutIf(std::string_view key, std::string_view value, Condition condition,
+                                            const CallOptions& options) {
+  return Run(AsyncPutIf(key, value, Expires::Never(), condition, options));
+}
+absl::StatusOr<WriteIfResult> Client::PutIf(std::string_view key, std::string_view value, Expires expires,
+                                            Condition condition, const CallOptions& options) {
+  return Run(AsyncPutIf(key, value, expires, condition, options));
+}
+absl::StatusOr<WriteIfResult> Client::DeleteIf(std::string_view key, Condition condition, const CallOptions& options) {
+  return Run(AsyncDeleteIf(key, condition, options));
+}
 
 absl::StatusOr<uint64_t> Client::Count(std::string_view from, std::optional<std::string_view> to,
                                        const RangeOptions& options) {
@@ -199,17 +227,28 @@ Task<absl::StatusOr<bool>> Client::AsyncContains(std::string_view key, CallOptio
   return ContainsInTree(session_.get(), key, options);
 }
 Task<absl::StatusOr<bool>> Client::AsyncPut(std::string_view key, std::string_view value, CallOptions options) {
-  return WriteToTree(session_.get(), key, value, options);
+  return WriteToTree<bool>(session_.get(), {key, value}, options);
 }
 Task<absl::StatusOr<bool>> Client::AsyncPut(std::string_view key, std::string_view value, Expires expires,
                                             CallOptions options) {
-  return WriteToTree(session_.get(), key, value, options, expires.on_wire());
+  return WriteToTree<bool>(session_.get(), {key, value, expires.on_wire()}, options);
+}
+Task<absl::StatusOr<std::optional<StampedValue>>> Client::AsyncGetWithStamp(std::string_view key, CallOptions options) {
+  return GetStampedFromTree(session_.get(), key, options);
+}
+Task<absl::StatusOr<WriteIfResult>> Client::AsyncPutIf(std::string_view key, std::string_view value, Expires expires,
+                                                       Condition condition, CallOptions options) {
+  return WriteToTree<WriteIfResult>(session_.get(), {key, value, expires.on_wire(), OnWire(condition)}, options);
+}
+Task<absl::StatusOr<WriteIfResult>> Client::AsyncDeleteIf(std::string_view key, Condition condition,
+                                                          CallOptions options) {
+  return WriteToTree<WriteIfResult>(session_.get(), {key, std::nullopt, kNeverExpires, OnWire(condition)}, options);
 }
 Task<absl::StatusOr<std::optional<int64_t>>> Client::AsyncTimeLeftNs(std::string_view key, CallOptions options) {
   return TimeLeftInTree(session_.get(), key, options);
 }
 Task<absl::StatusOr<bool>> Client::AsyncDelete(std::string_view key, CallOptions options) {
-  return WriteToTree(session_.get(), key, std::nullopt, options);
+  return WriteToTree<bool>(session_.get(), {key}, options);
 }
 Task<absl::StatusOr<uint64_t>> Client::AsyncCount(std::string_view from, std::optional<std::string_view> to,
                                                   RangeOptions options) {
@@ -297,17 +336,27 @@ Task<absl::StatusOr<bool>> Table::AsyncContains(std::string_view key, CallOption
   return ContainsInTable(client_->session_.get(), &name_, key, serializable_, options);
 }
 Task<absl::StatusOr<bool>> Table::AsyncPut(std::string_view key, std::string_view value, CallOptions options) {
-  return WriteToTable(client_->session_.get(), &name_, key, value, options);
+  return WriteToTable<bool>(client_->session_.get(), &name_, {key, value}, options);
 }
 Task<absl::StatusOr<bool>> Table::AsyncPut(std::string_view key, std::string_view value, Expires expires,
                                            CallOptions options) {
-  return WriteToTable(client_->session_.get(), &name_, key, value, options, expires.on_wire());
+  return WriteToTable<bool>(client_->session_.get(), &name_, {key, value, expires.on_wire()}, options);
+}
+Task<absl::StatusOr<WriteIfResult>> Table::AsyncPutIf(std::string_view key, std::string_view value, Expires expires,
+                                                      Condition condition, CallOptions options) {
+  return WriteToTable<WriteIfResult>(client_->session_.get(), &name_,
+                                     {key, value, expires.on_wire(), OnWire(condition)}, options);
+}
+Task<absl::StatusOr<WriteIfResult>> Table::AsyncDeleteIf(std::string_view key, Condition condition,
+                                                         CallOptions options) {
+  return WriteToTable<WriteIfResult>(client_->session_.get(), &name_,
+                                     {key, std::nullopt, kNeverExpires, OnWire(condition)}, options);
 }
 Task<absl::StatusOr<std::optional<int64_t>>> Table::AsyncTimeLeftNs(std::string_view key, CallOptions options) {
   return TimeLeftInTable(client_->session_.get(), &name_, key, options);
 }
 Task<absl::StatusOr<bool>> Table::AsyncDelete(std::string_view key, CallOptions options) {
-  return WriteToTable(client_->session_.get(), &name_, key, std::nullopt, options);
+  return WriteToTable<bool>(client_->session_.get(), &name_, {key}, options);
 }
 
 absl::StatusOr<std::optional<std::string>> Table::Get(std::string_view key, const CallOptions& options) {
@@ -328,6 +377,17 @@ absl::StatusOr<std::optional<int64_t>> Table::TimeLeftNs(std::string_view key, c
 }
 absl::StatusOr<bool> Table::Delete(std::string_view key, const CallOptions& options) {
   return client_->Run(AsyncDelete(key, options));
+}
+absl::StatusOr<WriteIfResult> Table::PutIf(std::string_view key, std::string_view value, Condition condition,
+                                           const CallOptions& options) {
+  return client_->Run(AsyncPutIf(key, value, Expires::Never(), condition, options));
+}
+absl::StatusOr<WriteIfResult> Table::PutIf(std::string_view key, std::string_view value, Expires expires,
+                                           Condition condition, const CallOptions& options) {
+  return client_->Run(AsyncPutIf(key, value, expires, condition, options));
+}
+absl::StatusOr<WriteIfResult> Table::DeleteIf(std::string_view key, Condition condition, const CallOptions& options) {
+  return client_->Run(AsyncDeleteIf(key, condition, options));
 }
 
 }  // namespace cell

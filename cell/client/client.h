@@ -15,9 +15,9 @@
 // one thread: start them, then Poll until they are done. Keys and values that are passed to a coroutine must live until
 // it ends. Coroutines that are in flight when the client is destroyed end with Cancelled; they must still exist then.
 //
-// Guarantees. Get, Put, Delete and Contains are linearizable per key. A scan returns keys in order, each at most once,
-// and every key that was there throughout; it is not a snapshot, and neither is a count. A range is deleted key by key.
-// See docs/guarantees.md.
+// Guarantees. Get, Put, Delete, PutIf, DeleteIf and Contains are linearizable per key. A scan returns keys in order,
+// each at most once, and every key that was there throughout; it is not a snapshot, and neither is a count. A range is
+// deleted key by key. See docs/guarantees.md.
 //
 // Limits. Keys have 1 to key_bytes_max() bytes (226 at 1 KB nodes), of any value. Values have 0 to 1 MB.
 //
@@ -126,6 +126,43 @@ class Expires {
  private:
   explicit Expires(uint64_t on_wire) : on_wire_(on_wire) {}
   uint64_t on_wire_;
+};
+
+// What a conditional write wants of its key. The key must not be there, be there, or have a pair with this stamp or
+// this value. The value is not copied, and has at most 4,096 bytes: compare larger ones by stamp.
+class Condition {
+ public:
+  enum class Kind : uint8_t { kAbsent, kPresent, kStamp, kValue };
+
+  static Condition Absent() { return Condition(Kind::kAbsent, 0, {}); }
+  static Condition Present() { return Condition(Kind::kPresent, 0, {}); }
+  static Condition StampIs(uint64_t stamp) { return Condition(Kind::kStamp, stamp, {}); }
+  static Condition ValueIs(std::string_view value) { return Condition(Kind::kValue, 0, value); }
+
+  Kind kind() const { return kind_; }
+  uint64_t stamp() const { return stamp_; }
+  std::string_view value() const { return value_; }
+
+ private:
+  Condition(Kind kind, uint64_t stamp, std::string_view value) : kind_(kind), stamp_(stamp), value_(value) {}
+  Kind kind_;
+  uint64_t stamp_;
+  std::string_view value_;
+};
+
+// What has become of a conditional write.
+struct WriteIfResult {
+  bool applied = false;  // The condition held, and the write took effect.
+  bool existed = false;  // The key was there before.
+  uint64_t stamp = 0;    // Of the pair that the key has now: that which was put, or the one that did not meet the
+                         // condition. 0: it has none, or one of a table, which have no stamps.
+};
+
+// A value and the *stamp* of its pair, which names this version of it: each put of a key gives its pair a greater one,
+// also if it puts the same value, and no stamp of a key is ever used again.
+struct StampedValue {
+  std::string value;
+  uint64_t stamp = 0;
 };
 
 struct ScanOptions {
@@ -254,8 +291,18 @@ class Table {
   absl::StatusOr<bool> Put(std::string_view key, std::string_view value, Expires expires,
                            const CallOptions& options = {});
   absl::StatusOr<bool> Delete(std::string_view key, const CallOptions& options = {});
+  // Return InvalidArgument for a condition on the stamp of a pair that is there.
+  absl::StatusOr<WriteIfResult> PutIf(std::string_view key, std::string_view value, Condition condition,
+                                      const CallOptions& options = {});
+  absl::StatusOr<WriteIfResult> PutIf(std::string_view key, std::string_view value, Expires expires,
+                                      Condition condition, const CallOptions& options = {});
+  absl::StatusOr<WriteIfResult> DeleteIf(std::string_view key, Condition condition, const CallOptions& options = {});
   absl::StatusOr<std::optional<int64_t>> TimeLeftNs(std::string_view key, const CallOptions& options = {});
 
+  Task<absl::StatusOr<WriteIfResult>> AsyncPutIf(std::string_view key, std::string_view value, Expires expires,
+                                                 Condition condition, CallOptions options = {});
+  Task<absl::StatusOr<WriteIfResult>> AsyncDeleteIf(std::string_view key, Condition condition,
+                                                    CallOptions options = {});
   Task<absl::StatusOr<std::optional<std::string>>> AsyncGet(std::string_view key, CallOptions options = {});
   Task<absl::StatusOr<bool>> AsyncContains(std::string_view key, CallOptions options = {});
   Task<absl::StatusOr<bool>> AsyncPut(std::string_view key, std::string_view value, CallOptions options = {});
@@ -295,6 +342,8 @@ class Client {
   // by Get; together they are not a snapshot. Any error is returned for all of them.
   absl::StatusOr<std::vector<std::optional<std::string>>> MultiGet(absl::Span<const std::string_view> keys,
                                                                    const CallOptions& options = {});
+  // Works like Get, and returns the pair's stamp as well.
+  absl::StatusOr<std::optional<StampedValue>> GetWithStamp(std::string_view key, const CallOptions& options = {});
   absl::StatusOr<bool> Contains(std::string_view key, const CallOptions& options = {});
   // Inserts or replaces. Returns true if the key was there before.
   absl::StatusOr<bool> Put(std::string_view key, std::string_view value, const CallOptions& options = {});
@@ -304,6 +353,18 @@ class Client {
                            const CallOptions& options = {});
   // Returns true if the key was there.
   absl::StatusOr<bool> Delete(std::string_view key, const CallOptions& options = {});
+  // Put and delete if the condition holds. The key's server decides that and writes at one moment. That it does not
+  // hold is no error, but a result. To change a value by what it is:
+  //
+  //   auto now = client->GetWithStamp("counter");                             // say, it is there: {"41", 1764...}
+  //   client->PutIf("counter", "42", Condition::StampIs((*now)->stamp));      // if not `applied`, begin again
+  //
+  // If IsMaybeApplied, the write may have taken effect, or may still; GetWithStamp and the value tell.
+  absl::StatusOr<WriteIfResult> PutIf(std::string_view key, std::string_view value, Condition condition,
+                                      const CallOptions& options = {});
+  absl::StatusOr<WriteIfResult> PutIf(std::string_view key, std::string_view value, Expires expires,
+                                      Condition condition, const CallOptions& options = {});
+  absl::StatusOr<WriteIfResult> DeleteIf(std::string_view key, Condition condition, const CallOptions& options = {});
   // Returns how many nanoseconds are left until the key's pair expires, by its server's clock: at least 1, INT64_MAX if
   // it never does, and nullopt if the key is not stored. Always asks the server.
   absl::StatusOr<std::optional<int64_t>> TimeLeftNs(std::string_view key, const CallOptions& options = {});
@@ -371,6 +432,11 @@ class Client {
   Task<absl::StatusOr<bool>> AsyncPut(std::string_view key, std::string_view value, Expires expires,
                                       CallOptions options = {});
   Task<absl::StatusOr<bool>> AsyncDelete(std::string_view key, CallOptions options = {});
+  Task<absl::StatusOr<std::optional<StampedValue>>> AsyncGetWithStamp(std::string_view key, CallOptions options = {});
+  Task<absl::StatusOr<WriteIfResult>> AsyncPutIf(std::string_view key, std::string_view value, Expires expires,
+                                                 Condition condition, CallOptions options = {});
+  Task<absl::StatusOr<WriteIfResult>> AsyncDeleteIf(std::string_view key, Condition condition,
+                                                    CallOptions options = {});
   Task<absl::StatusOr<std::optional<int64_t>>> AsyncTimeLeftNs(std::string_view key, CallOptions options = {});
   Task<absl::StatusOr<uint64_t>> AsyncCount(std::string_view from, std::optional<std::string_view> to,
                                             RangeOptions options = {});

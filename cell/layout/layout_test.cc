@@ -1,5 +1,7 @@
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "cell/base/random.h"
 #include "cell/layout/limits.h"
 #include "cell/layout/node.h"
@@ -55,53 +57,75 @@ TEST(Limits, TheLargestEntriesLeaveACutForASplit) {
 
 TEST(Wire, GoldenRequests) {
   EXPECT_EQ(Hex(MakeKeyRequest(MessageKind::kGet, Pointer(1, 4096), Pointer(), "key")),
-            "02000a0023000000"
+            "02000b0023000000"
             "0010000000010000"
             "0000000000000000"
             "0300000000000000"
             "6b6579");
   EXPECT_EQ(Hex(MakeKeyRequest(MessageKind::kGet, Pointer(1, 4096), Pointer(), "key", 3)),
-            "02000a0023000000"
+            "02000b0023000000"
             "0010000000010000"
             "0000000000000000"
             "0300030000000000"
             "6b6579");
   EXPECT_EQ(Hex(MakePutRequest(Pointer(1, 4096), Pointer(1, 8192), 0x1122334455667788, "k", 5, 0, 9)),
-            "03000a0036000000"
+            "03000b0036000000"
             "0010000000010000"
             "0020000000010000"
             "8877665544332211"
             "0900000000000000"
             "0500000001000000"
             "6b");
+  ConditionalWrite write{"k", {ConditionKind::kValue, 0, "old"}, 5, 0x1122334455667788, 9, 0};
+  EXPECT_EQ(Hex(MakeWriteIfRequest(Pointer(1, 4096), Pointer(1, 8192), write)),
+            "14000b0049000000"
+            "0010000000010000"
+            "0020000000010000"
+            "8877665544332211"
+            "0900000000000000"
+            "0000000000000000"
+            "0500000003000000"
+            "0100000004000000"
+            "6b6f6c64");
+  write = {"k", {ConditionKind::kStamp, 7}};
+  EXPECT_EQ(Hex(MakeWriteIfRequest(Pointer(1, 4096), {}, write)),
+            "14000b0041000000"
+            "0010000000010000"
+            "0000000000000000"
+            "0000000000000000"
+            "0000000000000000"
+            "0700000000000000"
+            "0000000000000000"
+            "0100000003010000"
+            "6b");
   const std::string to = "z";
   EXPECT_EQ(Hex(MakeScanRequest(Pointer(1, 4096), "ab", to,
                                 {.limit = 10, .reply_bytes_max = 4096, .keys_only = true, .down = true})),
-            "05000a0023000000"
+            "05000b0023000000"
             "0010000000010000"
             "0a00000000100000"
             "0200010001010100"
             "61627a");
   EXPECT_EQ(Hex(MakeRangeRequest(MessageKind::kCount, Pointer(1, 4096), "ab", to)),
-            "0b000a001b000000"
+            "0b000b001b000000"
             "0010000000010000"
             "0200010000000000"
             "61627a");
   EXPECT_EQ(Hex(MakeRangeRequest(MessageKind::kDeleteRange, Pointer(1, 4096), "a", "")),
-            "0c000a0019000000"
+            "0c000b0019000000"
             "0010000000010000"
             "0100000000000000"
             "61");
   EXPECT_EQ(Hex(MakeFetchRequest(Pointer(1, 8192), 100)),
-            "06000a0018000000"
+            "06000b0018000000"
             "0020000000010000"
             "6400000000000000");
   EXPECT_EQ(Hex(MakeFetchRequest(Pointer(0, 8192), 100, 3)),
-            "06000a0018000000"
+            "06000b0018000000"
             "0020000000000000"
             "6400000003000000");
   EXPECT_EQ(Hex(MakeUploadRequest(2, 7, 1)),
-            "07000a0011000000"
+            "07000b0011000000"
             "0700000002000000");
 }
 
@@ -112,10 +136,10 @@ std::string HexOf(const T& fixed) {
 
 TEST(Wire, GoldenRequestsForTheTable) {
   EXPECT_EQ(Hex(MakeTableVersionRequest(0x1122334455667788)),
-            "0e000a0010000000"
+            "0e000b0010000000"
             "8877665544332211");
   EXPECT_EQ(Hex(MakeTablePartRequest({TablePartKind::kShard, 0x11223344, 7}, 9)),
-            "0f000a0020000000"
+            "0f000b0020000000"
             "0200000044332211"
             "0700000000000000"
             "0900000000000000");
@@ -146,12 +170,18 @@ TEST(Wire, GoldenReplies) {
             "0f00000018000000"
             "1100000022000000"
             "8877665544332211");
-  EXPECT_EQ(HexOf(GetReply{header(MessageKind::kGet, 40), Pointer(1, 8192), 0x1122334455667788, 5, 1, 1, 0}),
-            "0200000028000000"
+  EXPECT_EQ(HexOf(GetReply{header(MessageKind::kGet, 48), Pointer(1, 8192), 0x1122334455667788, 9, 5, 1, 1, 0}),
+            "0200000030000000"
             "1100000022000000"
             "0020000000010000"
             "8877665544332211"
+            "0900000000000000"
             "0500000001010000");
+  EXPECT_EQ(HexOf(WriteIfReply{header(MessageKind::kWriteIf, 32), 0x1122334455667788, 1, 0, {}}),
+            "1400000020000000"
+            "1100000022000000"
+            "8877665544332211"
+            "0100000000000000");
   EXPECT_EQ(HexOf(WriteReply{header(MessageKind::kPut, 24), 1}),
             "0300000018000000"
             "1100000022000000"
@@ -190,7 +220,7 @@ TEST(RegionLayout, Golden) {
   header.extents_bytes = 0x10000000;
   EXPECT_EQ(Hex({reinterpret_cast<const char*>(&header), 64}),
             "434c435245474e31"
-            "0300000002000000"
+            "0400000002000000"
             "0004000000000100"
             "0010000000000000"
             "0010000400000000"
@@ -203,6 +233,53 @@ TEST(RegionLayout, Golden) {
   EXPECT_EQ(offsetof(RegionHeader, log_sequence), 2104u);
   EXPECT_EQ(offsetof(RegionHeader, last_stamp), 2112u);
   EXPECT_EQ(offsetof(RegionHeader, expiring), 2120u);
+  EXPECT_EQ(offsetof(RegionHeader, stamp_bound), 2128u);
+}
+
+TEST(Wire, AConditionalWriteIsReadAsItWasMade) {
+  const ConditionalWrite put{"key", {ConditionKind::kValue, 0, "old"}, 5, 7, 9, 0};
+  const std::string message = MakeWriteIfRequest(RootOf(1), Pointer(1, 8192), put) + "value";
+  const absl::StatusOr<ParsedWriteIf> parsed = ParseWriteIfRequest(AsBytes(message));
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->key, "key");
+  EXPECT_EQ(parsed->condition_value, "old");
+  EXPECT_EQ(parsed->value, "value");
+  EXPECT_EQ(parsed->fixed.crc, 7u);
+  EXPECT_EQ(parsed->fixed.deletes, 0);
+  for (size_t bytes = 0; bytes < message.size(); ++bytes) {
+    EXPECT_FALSE(ParseWriteIfRequest(AsBytes(message).subspan(0, bytes)).ok()) << bytes;
+  }
+}
+
+TEST(Wire, AConditionalWriteThatMakesNoSenseIsRefused) {
+  const auto parses = [](const std::function<void(WriteIfRequest*)>& change, const std::string& rest) {
+    WriteIfRequest fixed{};
+    fixed.header = {MessageKind::kWriteIf, kWireVersion, static_cast<uint32_t>(sizeof(fixed) + rest.size())};
+    fixed.key_bytes = 1;
+    fixed.condition = ConditionKind::kPresent;
+    fixed.deletes = 1;
+    change(&fixed);
+    return ParseWriteIfRequest(AsBytes(std::string(reinterpret_cast<const char*>(&fixed), sizeof(fixed)) + rest)).ok();
+  };
+  EXPECT_TRUE(parses([](auto*) {}, "k"));
+  EXPECT_TRUE(parses([](auto* write) { write->deletes = 0; }, "k"));
+  EXPECT_FALSE(parses([](auto* write) { write->condition = ConditionKind{0}; }, "k"));
+  EXPECT_FALSE(parses([](auto* write) { write->condition = ConditionKind{5}; }, "k"));
+  EXPECT_FALSE(parses([](auto* write) { write->deletes = 2; }, "k"));
+  EXPECT_FALSE(parses([](auto* write) { write->value_bytes = 1; }, "kv"));
+  EXPECT_FALSE(parses([](auto* write) { write->expires = 1; }, "k"));
+  EXPECT_FALSE(parses([](auto* write) { write->upload = 1; }, "k"));
+  EXPECT_FALSE(parses([](auto* write) { write->deletes = 0, write->upload = kUploadsMax + 1; }, "k"));
+  EXPECT_FALSE(parses([](auto* write) { write->condition_bytes = 1; }, "kv"));  // Only values have one.
+  const auto compares = [](uint32_t bytes) {
+    return [bytes](WriteIfRequest* write) {
+      write->condition = ConditionKind::kValue;
+      write->condition_bytes = bytes;
+    };
+  };
+  EXPECT_TRUE(parses(compares(kConditionValueBytesMax), "k" + std::string(kConditionValueBytesMax, 'v')));
+  EXPECT_FALSE(parses(compares(kConditionValueBytesMax + 1), "k" + std::string(kConditionValueBytesMax + 1, 'v')));
+  EXPECT_FALSE(parses(compares(UINT32_MAX), "k"));
 }
 
 TEST(Wire, RoutesComeBackWithTheirRangeIfItFits) {

@@ -18,6 +18,8 @@ inline constexpr uint64_t kMeganodeBytesDefault = uint64_t{64} << 20;  // Thesis
 
 inline constexpr size_t kValueBytesMax = size_t{1} << 20;
 
+inline constexpr uint64_t kLastStampMax = uint64_t{1} << 63;  // A greater stamp was not given: what has it is damaged.
+
 // Limits one message. Larger values take several messages (thesis, 6.6.2).
 inline constexpr size_t kMessageBytesMax = size_t{64} << 10;
 

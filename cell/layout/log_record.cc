@@ -8,7 +8,7 @@
 namespace cell {
 namespace {
 
-bool IsKnown(RecordKind kind) { return kind >= RecordKind::kBegin && kind <= RecordKind::kHashJoin; }
+bool IsKnown(RecordKind kind) { return kind >= RecordKind::kBegin && kind <= RecordKind::kStampBound; }
 
 bool SizesFit(const LogRecord& record) {
   switch (record.kind) {
@@ -35,7 +35,12 @@ bool SizesFit(const LogRecord& record) {
       return record.key.empty() &&
              (record.value.size() == sizeof(HashJoinValue) || record.value.size() == offsetof(HashJoinValue, epoch));
     case RecordKind::kPutExpiring:
-      return false;  // ReadRecord makes a kPut of it if its expiry is there.
+    case RecordKind::kPutStamped:
+    case RecordKind::kPutStampedExpiring:
+      return false;  // ReadRecord makes a kPut of it if what it prescribes is there.
+    case RecordKind::kStampBound:
+      return record.key.empty() && record.value.size() == sizeof(uint64_t) &&
+             record.ValueAs<uint64_t>() <= kLastStampMax;
     case RecordKind::kMarker:
     case RecordKind::kClear:
       return record.key.empty() && record.value.empty();
@@ -46,13 +51,33 @@ bool SizesFit(const LogRecord& record) {
   return false;
 }
 
+bool HasStamp(RecordKind kind) { return kind == RecordKind::kPutStamped || kind == RecordKind::kPutStampedExpiring; }
+bool HasExpiry(RecordKind kind) { return kind == RecordKind::kPutExpiring || kind == RecordKind::kPutStampedExpiring; }
+
+// Makes a kPut of a put's record of another kind, if what its kind prescribes is there and valid.
+void ReadPut(LogRecord* record) {
+  LogRecord put = *record;
+  put.kind = RecordKind::kPut;
+  const auto take = [&put](uint64_t* to) {
+    if (put.value.size() < sizeof(*to)) return false;
+    *to = Load<uint64_t>(AsBytes(put.value).data());
+    put.value.remove_prefix(sizeof(*to));
+    return true;
+  };
+  if (HasStamp(record->kind) && (!take(&put.stamp) || put.stamp == 0 || put.stamp > kLastStampMax)) return;
+  if (HasExpiry(record->kind) && (!take(&put.expiry) || put.expiry == kNeverExpires || put.expiry > kExpiryMax)) return;
+  *record = put;
+}
+
 }  // namespace
 
-void AppendPut(const RecordContext& context, std::string_view key, std::string_view value, Expiry expiry,
-               std::string* to) {
-  if (expiry == kNeverExpires) return AppendRecord(context, RecordKind::kPut, key, value, {}, to);
-  const std::string_view bytes(reinterpret_cast<const char*>(&expiry), sizeof(expiry));
-  AppendRecord(context, RecordKind::kPutExpiring, key, bytes, value, to);
+void AppendPut(const RecordContext& context, const LoggedPair& pair, std::string* to) {
+  constexpr RecordKind kKinds[2][2] = {{RecordKind::kPut, RecordKind::kPutExpiring},
+                                       {RecordKind::kPutStamped, RecordKind::kPutStampedExpiring}};
+  const bool stamped = pair.stamp != 0, expires = pair.expiry != kNeverExpires;
+  const uint64_t words[2] = {stamped ? pair.stamp : pair.expiry, pair.expiry};
+  const std::string_view bytes(reinterpret_cast<const char*>(words), (stamped + expires) * sizeof(uint64_t));
+  AppendRecord(context, kKinds[stamped][expires], pair.key, bytes, pair.value, to);
 }
 
 void AppendRecord(const RecordContext& context, RecordKind kind, std::string_view key, std::string_view value,
@@ -113,12 +138,7 @@ LogRecord ReadRecord(const char* bytes) {
   const size_t tag_bytes = record.sealed ? kSealTagBytes : 0;
   record.value = std::string_view(record.key.end(), header.bytes - sizeof(header) - header.key_bytes - tag_bytes);
   if (record.sealed && (header.flags & kOpened) == 0) return record;
-  if (record.kind == RecordKind::kPutExpiring && record.value.size() >= sizeof(Expiry)) {
-    record.expiry = Load<Expiry>(AsBytes(record.value).data());
-    if (record.expiry == kNeverExpires || record.expiry > kExpiryMax) return record;
-    record.kind = RecordKind::kPut;
-    record.value.remove_prefix(sizeof(Expiry));
-  }
+  if (HasStamp(record.kind) || HasExpiry(record.kind)) ReadPut(&record);
   return record;
 }
 

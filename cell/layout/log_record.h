@@ -21,6 +21,10 @@
 //   kHashJoin     -, HashJoinValue           like kJoin, for a region that is part of a Pilaf table: the pairs are
 //                                            in the records since the last kHashCut
 //   kPutExpiring  key, Expiry and value      like kPut, for a pair with an expiry
+//   kPutStamped   key, stamp and value       like kPut, for a pair with a stamp (node.h)
+//   kPutStampedExpiring
+//                 key, stamp, Expiry, value  like kPut, for a pair with both
+//   kStampBound   -, stamp                   no put is given a higher stamp before a later one of these is on disk
 //
 // The records of an encrypted file are sealed (cell/log/record_cipher.h), except for the first one, whose value a
 // SealBegin follows. In a sealed record key and value are encrypted, and a tag follows them, which its size counts:
@@ -29,8 +33,8 @@
 //
 // The first record of a file keeps its frame and the fields of SegmentBegin in every format, so that a release
 // recognizes the files of a later one. Format 2 added kMarker, format 3 kJoin and kClear, format 4 kPutExpiring and
-// kHashJoin, and format 5 the epochs of the other region in cuts and joins. Format 6 is that of
-// encrypted files.
+// kHashJoin, format 5 the epochs of the other region in cuts and joins, and format 7 kPutStamped, kPutStampedExpiring
+// and kStampBound. Formats 6 and 8 are those of encrypted files whose records are of formats 5 and 7.
 //
 // Replaying a record twice is safe. The effect of all records except kBegin and the ranges depends only on the last
 // record of each key, on the cuts and clears before it and on the last cut or join, so records may be applied to a
@@ -69,7 +73,10 @@ enum class RecordKind : uint8_t {
   kJoin,
   kClear,
   kPutExpiring,
-  kHashJoin
+  kHashJoin,
+  kPutStamped,
+  kPutStampedExpiring,
+  kStampBound
 };
 
 struct RecordHeader {
@@ -90,7 +97,7 @@ inline constexpr size_t kSealTagBytes = 16;
 
 inline constexpr size_t kRecordAlignment = 8;
 inline constexpr size_t kRecordBytesMax =
-    sizeof(RecordHeader) + kNodeBytesMax + sizeof(Expiry) + kValueBytesMax + kSealTagBytes;
+    sizeof(RecordHeader) + kNodeBytesMax + sizeof(uint64_t) + sizeof(Expiry) + kValueBytesMax + kSealTagBytes;
 inline constexpr uint64_t kLogMagic = 0x31474f4c4c4c4543;  // "CELLLOG1" in memory order
 
 struct SegmentBegin {
@@ -98,9 +105,10 @@ struct SegmentBegin {
   uint32_t format;
   uint32_t region;
 };
-inline constexpr uint32_t kLogFormat = 5;     // The format that is written.
+inline constexpr uint32_t kLogFormat = 7;     // The format that is written.
 inline constexpr uint32_t kLogFormatMin = 1;  // The oldest format that can be read.
-inline constexpr uint32_t kSealedLogFormat = 6;
+inline constexpr uint32_t kSealedLogFormat = 8;
+constexpr bool IsSealedLogFormat(uint32_t format) { return format == 6 || format == kSealedLogFormat; }
 inline constexpr uint32_t kSealedBackupFormat = 4;  // Of tools/backup_file.h.
 
 // Follows SegmentBegin in an encrypted file.
@@ -177,13 +185,16 @@ struct LogRecord {
   uint64_t synced = 0;  // Records up to this sequence number were on disk when this one was written.
   std::string_view key;
   std::string_view value;
-  Expiry expiry = kNeverExpires;  // Of a kPutExpiring record. Its kind here is kPut, and its value is the pair's.
+  // Of the kinds of puts, which are all kPut here. The value is the pair's.
+  uint64_t stamp = 0;  // 0: it has none.
+  Expiry expiry = kNeverExpires;
 
   bool sealed = false;  // It is in a sealed record. Key and value are encrypted until they are opened.
 
   // Returns the number of bytes that the record takes.
   size_t bytes() const {
-    return RecordBytes(key.size(), ExpiryBytes(expiry) + value.size() + (sealed ? kSealTagBytes : 0));
+    const size_t stamp_bytes = stamp == 0 ? 0 : sizeof(stamp);
+    return RecordBytes(key.size(), stamp_bytes + ExpiryBytes(expiry) + value.size() + (sealed ? kSealTagBytes : 0));
   }
   // Returns the pointer of a kRoute or kCut record.
   Pointer pointer() const { return Load<Pointer>(AsBytes(value).data()); }
@@ -204,9 +215,15 @@ struct RecordContext {
   uint32_t unsynced = 0;
 };
 
-// Appends a kPut record, or a kPutExpiring one if the pair has an expiry.
-void AppendPut(const RecordContext& context, std::string_view key, std::string_view value, Expiry expiry,
-               std::string* to);
+// A pair as a log has it.
+struct LoggedPair {
+  std::string_view key;
+  std::string_view value;
+  Expiry expiry = kNeverExpires;
+  uint64_t stamp = 0;  // 0: none.
+};
+// Appends a put's record, of the kind that has what the pair has.
+void AppendPut(const RecordContext& context, const LoggedPair& pair, std::string* to);
 // Appends a record to *to. Its value is `value` followed by `more`.
 void AppendRecord(const RecordContext& context, RecordKind kind, std::string_view key, std::string_view value,
                   std::string_view more, std::string* to);

@@ -26,9 +26,8 @@
 namespace cell {
 
 inline constexpr uint64_t kRegionMagic = 0x314e474552434c43;  // "CLCREGN1" in memory order
-inline constexpr uint32_t kLayoutVersion = 3;                 // 2: inline pairs, and stamps. 3: expiries.
+inline constexpr uint32_t kLayoutVersion = 4;  // 2: inline pairs, and stamps. 3: expiries. 4: the bound of stamps.
 inline constexpr size_t kRegionHeaderBytes = 4096;
-inline constexpr uint64_t kLastStampMax = uint64_t{1} << 63;  // A greater one was not counted: the header is damaged.
 inline constexpr uint64_t kExtentsBytesMax = uint64_t{32} << 30;
 
 // Allocator state: free lists by size class, in two levels (TLSF). Units of 16 bytes; 0 means no block.
@@ -66,6 +65,7 @@ struct RegionHeader {
   uint64_t log_sequence;  // During a migration: sequence number of the last log record. 0 if the region has no log.
   uint64_t last_stamp;    // The last stamp of a pair. Not below any stamp that a put to the region's keys ever had.
   uint64_t expiring;      // Number of pairs that have an expiry.
+  uint64_t stamp_bound;   // No put is given a higher stamp. It is on disk if the region has a log (log_record.h).
 };
 static_assert(offsetof(RegionHeader, nodes_used) == 64);
 static_assert(sizeof(RegionHeader) <= kRegionHeaderBytes);

@@ -26,6 +26,7 @@ constexpr std::optional<Role> LeastRole(MessageKind kind) {
     case MessageKind::kTime:
     case MessageKind::kTableVersion:
     case MessageKind::kTablePart:
+    case MessageKind::kWriteIf:
       return Role::kClient;
     case MessageKind::kCheck:  // Reads a whole region.
       return Role::kOperator;

@@ -231,6 +231,48 @@ absl::StatusOr<Parsed<PutRequest>> ParsePutRequest(ConstBytes message) {
   return parsed;
 }
 
+std::string MakeWriteIfRequest(Pointer root, Pointer hint, const ConditionalWrite& write) {
+  WriteIfRequest fixed{};
+  fixed.header.kind = MessageKind::kWriteIf;
+  fixed.root = root;
+  fixed.hint = hint;
+  fixed.crc = write.crc;
+  fixed.expires = write.expires;
+  fixed.stamp = write.condition.stamp;
+  fixed.value_bytes = write.value_bytes.value_or(0);
+  fixed.condition_bytes = static_cast<uint32_t>(write.condition.value.size());
+  fixed.key_bytes = static_cast<uint16_t>(write.key.size());
+  fixed.upload = write.upload;
+  fixed.condition = write.condition.kind;
+  fixed.deletes = !write.value_bytes.has_value();
+  return WithFixed(fixed, write.upload == 0 ? fixed.value_bytes : 0, {write.key, write.condition.value});
+}
+
+absl::StatusOr<ParsedWriteIf> ParseWriteIfRequest(ConstBytes message) {
+  Cursor cursor(message);
+  ParsedWriteIf parsed;
+  parsed.fixed = cursor.Take<WriteIfRequest>();
+  const WriteIfRequest& fixed = parsed.fixed;
+  parsed.key = cursor.TakeText(fixed.key_bytes);
+  parsed.condition_value = cursor.TakeText(fixed.condition_bytes);
+  if (fixed.upload == 0) parsed.value = cursor.TakeText(fixed.value_bytes);
+  const bool known = fixed.condition >= ConditionKind::kAbsent && fixed.condition <= ConditionKind::kValue;
+  const bool empty = fixed.value_bytes == 0 && fixed.upload == 0 && fixed.expires == kNeverExpires;
+  if (!cursor.ended() || fixed.upload > kUploadsMax || !known || fixed.deletes > 1 || (fixed.deletes != 0 && !empty) ||
+      fixed.condition_bytes > (fixed.condition == ConditionKind::kValue ? kConditionValueBytesMax : 0)) {
+    return BadRequest(MessageKind::kWriteIf, message.size());
+  }
+  return parsed;
+}
+
+absl::StatusOr<WriteIfReply> ParseWriteIfReply(ConstBytes message) {
+  RETURN_IF_ERROR(CheckReply(message, MessageKind::kWriteIf));
+  Cursor cursor(message);
+  const auto reply = cursor.Take<WriteIfReply>();
+  if (!cursor.ended()) return BadReply(MessageKind::kWriteIf, message.size());
+  return reply;
+}
+
 std::string MakeUploadRequest(uint16_t upload, uint32_t offset, uint32_t bytes) {
   UploadRequest fixed{};
   fixed.header.kind = MessageKind::kUpload;

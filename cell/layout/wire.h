@@ -27,7 +27,7 @@
 
 namespace cell {
 
-inline constexpr uint16_t kWireVersion = 10;  // 10: kTablePart.
+inline constexpr uint16_t kWireVersion = 11;  // 11: kWriteIf, stamps in replies to gets, layout version 4.
 
 // Limits the values in replies to gets and scans. Larger values are fetched by separate messages.
 inline constexpr size_t kInlineValueBytesMax = 4096;
@@ -50,6 +50,7 @@ enum class MessageKind : uint16_t {
   kTime = 13,          // Returns the worker's cluster time (expiry.h).
   kTableVersion = 14,  // Returns which version of the region table the worker knows, and how old that may be.
   kTablePart = 15,     // Returns a piece of the region table, or of the list of servers.
+  kWriteIf = 20,       // A put or a delete, if a condition holds.
 
   // Sent between servers.
   kAddRoute = 16,     // Tells the tier above about a meganode's root.
@@ -83,10 +84,10 @@ void SetTimes(MutableBytes reply, const ServiceTimes& times);
 template <typename Fixed>
 struct Parsed {
   Fixed fixed;
-  std::string_view key;    // KeyRequest, PutRequest, RouteRequest: the key. ScanRequest, RangeRequest: `from`.
-                           // MigrationRequest: the server, or the reason of a cancel.
-  std::string_view value;  // PutRequest, GetReply: the value. UploadRequest: the bytes. ScanRequest, RangeRequest:
-                           // `to`. TablePartReply: the bytes.
+  std::string_view key;    // KeyRequest, PutRequest, WriteIfRequest, RouteRequest: the key. ScanRequest, RangeRequest:
+                           // `from`. MigrationRequest: the server, or the reason of a cancel.
+  std::string_view value;  // PutRequest, WriteIfRequest, GetReply: the value. UploadRequest: the bytes. ScanRequest,
+                           // RangeRequest: `to`. TablePartReply: the bytes.
 };
 
 absl::StatusOr<MessageHeader> ParseHeader(ConstBytes message);
@@ -153,12 +154,13 @@ struct GetReply {
   ReplyHeader header;
   Pointer extent;
   uint64_t crc;
+  uint64_t stamp;  // The pair's (node.h). 0: it has none.
   uint32_t value_bytes;
   uint8_t found;
   uint8_t inlined;
   uint16_t copied;  // If not 0, the value was copied under this number, and `extent` is null.
 };
-static_assert(sizeof(GetReply) == 40 && std::has_unique_object_representations_v<GetReply>);
+static_assert(sizeof(GetReply) == 48 && std::has_unique_object_representations_v<GetReply>);
 struct GetResult : Parsed<GetReply> {
   Expiry expiry = kNeverExpires;
 };
@@ -194,6 +196,65 @@ std::string MakePutRequest(Pointer root, Pointer hint, uint64_t crc, std::string
 // that, or is beyond the clock's range.
 absl::StatusOr<Expiry> ExpiryOf(uint64_t expires, uint64_t now_ns);
 absl::StatusOr<Parsed<PutRequest>> ParsePutRequest(ConstBytes message);
+
+// --- Put or delete if ---
+
+// What a conditional write wants of its key.
+enum class ConditionKind : uint8_t {
+  kAbsent = 1,   // The key is not stored.
+  kPresent = 2,  // It is.
+  kStamp = 3,    // It is, and its pair has this stamp.
+  kValue = 4,    // It is, and its value is this one.
+};
+struct WriteCondition {
+  ConditionKind kind;
+  uint64_t stamp = 0;           // Of kStamp.
+  std::string_view value = {};  // Of kValue.
+};
+inline constexpr size_t kConditionValueBytesMax = 4096;
+
+// The key follows, then the condition's value, then the value to be put unless it was uploaded.
+struct WriteIfRequest {
+  MessageHeader header;
+  Pointer root;
+  Pointer hint;
+  uint64_t crc;  // Put: as in PutRequest, and so are the next three that it has.
+  uint64_t expires;
+  uint64_t stamp;
+  uint32_t value_bytes;
+  uint32_t condition_bytes;  // Size of the condition's value.
+  uint16_t key_bytes;
+  uint16_t upload;
+  ConditionKind condition;
+  uint8_t deletes;  // It is a delete. It has no value, and no expiry.
+  uint16_t reserved;
+};
+static_assert(sizeof(WriteIfRequest) == 64 && std::has_unique_object_representations_v<WriteIfRequest>);
+
+// A put without its value, or a delete if `value_bytes` is nullopt.
+struct ConditionalWrite {
+  std::string_view key;
+  WriteCondition condition;
+  std::optional<uint32_t> value_bytes = {};
+  uint64_t crc = 0;
+  uint64_t expires = kNeverExpires;
+  uint16_t upload = 0;
+};
+std::string MakeWriteIfRequest(Pointer root, Pointer hint, const ConditionalWrite& write);
+struct ParsedWriteIf : Parsed<WriteIfRequest> {
+  std::string_view condition_value;
+};
+absl::StatusOr<ParsedWriteIf> ParseWriteIfRequest(ConstBytes message);
+
+struct WriteIfReply {
+  ReplyHeader header;
+  uint64_t stamp;   // Of the pair that the key has now. 0: it has none, or one without a stamp.
+  uint8_t applied;  // The condition held.
+  uint8_t existed;  // The key was stored before.
+  uint8_t reserved[6];
+};
+static_assert(sizeof(WriteIfReply) == 32 && std::has_unique_object_representations_v<WriteIfReply>);
+absl::StatusOr<WriteIfReply> ParseWriteIfReply(ConstBytes message);
 
 // --- Pieces of large values ---
 

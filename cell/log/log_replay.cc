@@ -99,6 +99,8 @@ absl::Status LogReplay::Open() {
     RETURN_IF_ERROR(CheckBegin(begin, checkpoint_->name, region_));
     ASSIGN_OR_RETURN(const LogRecord range, reader.Next());
     if (!SetRange(range)) return Damaged(*checkpoint_, reader.offset(), "its range is missing");
+    ASSIGN_OR_RETURN(const LogRecord third, reader.Next());
+    if (third.kind == RecordKind::kStampBound) RaiseLastStamp(third);
   }
   next_sequence_ = start;
   synced_ = start - 1;
@@ -220,7 +222,7 @@ absl::Status LogReplay::ReadSegment(const LogPart& part, uint64_t limit, bool la
   return FindEnd(part, all.substr(at), at, expected);
 }
 
-LogReplay::Rest LogReplay::RestFor(uint32_t epoch) const {
+LogReplay::Rest LogReplay::RestFor(uint32_t epoch, uint64_t stamp_bound) const {
   Rest rest{std::min(synced_ + 1, next_sequence_), "", 0};
   rest.next_sequence = rest.sequence;
   const auto next = [&]() -> RecordContext {
@@ -235,10 +237,13 @@ LogReplay::Rest LogReplay::RestFor(uint32_t epoch) const {
       continue;
     }
     if (record.kind == RecordKind::kPut) {
-      AppendPut(next(), record.key, record.value, record.expiry, &rest.bytes);
+      AppendPut(next(), {record.key, record.value, record.expiry, record.stamp}, &rest.bytes);
     } else {
       AppendRecord(next(), record.kind, record.key, record.value, {}, &rest.bytes);
     }
+  }
+  if (stamp_bound != 0) {
+    AppendRecord(next(), RecordKind::kStampBound, "", EncodeStampBound(stamp_bound), {}, &rest.bytes);
   }
   // The segment gets its name when all of these are on disk.
   AppendRecord({region_, epoch, rest.next_sequence++, 0}, RecordKind::kMarker, "", "", {}, &rest.bytes);
@@ -320,7 +325,12 @@ absl::Status LogReplay::Apply(const LogRecord& record, const LogPart& part, uint
       joined_[join.region] = join.epoch;
       break;
     }
-    case RecordKind::kPutExpiring:  // It was read as a kPut.
+    case RecordKind::kStampBound:
+      RaiseLastStamp(record);
+      break;
+    case RecordKind::kPutExpiring:  // They were read as a kPut.
+    case RecordKind::kPutStamped:
+    case RecordKind::kPutStampedExpiring:
     case RecordKind::kMarker:
       break;  // ReadSegment has evaluated it.
     case RecordKind::kEnd:
@@ -340,6 +350,7 @@ absl::Status LogReplay::ReadCheckpoint(
     times_.check_ns += NowNs() - begun_ns - (times_.read_ns - read_before_ns);
     for (const auto& [record, offset] : batch) {
       if (++records <= 2) continue;  // Open has read these.
+      if (records == 3 && record.kind == RecordKind::kStampBound) continue;
       if (record.kind == RecordKind::kEnd) return CheckEnd(record, records, offset);
       RETURN_IF_ERROR(visit(record, offset));
     }

@@ -5,6 +5,9 @@
 // merged with these while it is read. A recovery is therefore one pass in key order, and its result is packed: it fits
 // into the old region's size, whatever order the writes came in.
 //
+// A log has the stamps of pairs, and bounds, above which no put was given one. So the next owner can give later stamps
+// than any that were given before, though the log may lack the last puts, and those of keys that were deleted since.
+//
 // Replay must find where the log ends. Records after the last sync may be torn or missing in any order, including the
 // last one. A crash causes that, and none of them was acknowledged. They are cut off and counted. Trailing zeros only
 // fill a block (files.h). But if a later record says that a damaged record was on disk, data was lost: recovery stops
@@ -15,6 +18,7 @@
 // Blocks. Any thread may use it, but only one. `store` must outlive it.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <memory>
@@ -60,6 +64,9 @@ class LogReplay {
   // Returns the range of the meganode, or of the part of a table. This and the accessors below require Open.
   const MeganodeRange& range() const { return range_; }
   const std::optional<HashRangeValue>& hash_range() const { return hash_range_; }
+  // Returns a stamp that is not below any that was given before. 0: there is no bound in the log, whose format is
+  // older, or which is that of a part of a table.
+  uint64_t last_stamp() const { return last_stamp_; }
   // Returns the sequence of the next record.
   uint64_t next_sequence() const { return next_sequence_; }
   // Returns the regions that were split off since the checkpoint, and those with which a join was begun, except those
@@ -73,10 +80,11 @@ class LogReplay {
     std::string bytes;       // Its first records.
     uint64_t next_sequence;  // Sequence of the record after these.
   };
-  // Returns that beginning. It repeats all records that are not known to be on disk. A segment whose sync has failed
-  // may be read back intact until its machine loses power, and a second sync of it may succeed without having done
-  // anything (Linux reports an error once, and then considers the pages clean).
-  Rest RestFor(uint32_t epoch) const;
+  // Returns that beginning. If `stamp_bound` is not 0, it bounds the stamps of the next owner. It repeats all records
+  // that are not known to be on disk. A segment whose sync has failed may be read back intact until its machine loses
+  // power, and a second sync of it may succeed without having done anything (Linux reports an error once, and then
+  // considers the pages clean).
+  Rest RestFor(uint32_t epoch, uint64_t stamp_bound = 0) const;
   // Says where the time went since the construction, up to the last ForEach.
   struct Times {
     int64_t read_ns = 0;   // Reading files.
@@ -97,6 +105,7 @@ class LogReplay {
   absl::Status CheckEnd(const LogRecord& record, uint64_t records, uint64_t offset) const;
   // Returns false if the record is not that of a range.
   bool SetRange(const LogRecord& record);
+  void RaiseLastStamp(const LogRecord& bound) { last_stamp_ = std::max(last_stamp_, bound.ValueAs<uint64_t>()); }
   absl::Status ReadSegment(const LogPart& part, uint64_t limit, bool last);
   absl::Status FindEnd(const LogPart& part, std::string_view rest, uint64_t offset, uint64_t expected);
   absl::Status Apply(const LogRecord& record, const LogPart& part, uint64_t offset);
@@ -128,6 +137,7 @@ class LogReplay {
   bool has_range_ = false;
   MeganodeRange range_;
   std::optional<HashRangeValue> hash_range_;
+  uint64_t last_stamp_ = 0;
   uint64_t next_sequence_ = 1;
   uint64_t synced_ = 0;         // The last record that is known to be on disk.
   std::string_view last_part_;  // The last segment's records.

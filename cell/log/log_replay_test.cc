@@ -40,6 +40,38 @@ TEST_F(LogTest, GivesBackWhatWasAppended) {
   EXPECT_EQ(LogReplay(&store_, kRegion).Open().code(), absl::StatusCode::kNotFound);
 }
 
+TEST_F(LogTest, StampsAndTheirBound) {
+  Owner owner(&store_, 1);
+  ASSERT_TRUE(owner.Open(1).ok());
+  owner.Range({});
+  owner.log()->Append(RecordKind::kStampBound, "", EncodeStampBound(100));
+  owner.log()->AppendPut({"a", "1", kNeverExpires, 7});
+  owner.log()->AppendPut({"b", "2", 5, 8});
+  owner.log()->AppendPut({"c", "3"});
+  ASSERT_TRUE(owner.Flush().ok());
+  LogReplay replay(&store_, kRegion);
+  ASSERT_TRUE(replay.Open().ok());
+  EXPECT_EQ(replay.last_stamp(), 100u);
+  const auto stamps_in = [](const LogReplay& log) {
+    std::map<std::string, uint64_t> stamps;
+    const absl::Status read = log.ForEach([&](const LogRecord& record) {
+      stamps[fmt::format("{}={}@{}", record.key, record.value, record.expiry)] = record.stamp;
+      return absl::OkStatus();
+    });
+    EXPECT_TRUE(read.ok()) << read;
+    return stamps;
+  };
+  const std::map<std::string, uint64_t> stamps{{"a=1@0", 7}, {"b=2@5", 8}, {"c=3@0", 0}};
+  EXPECT_EQ(stamps_in(replay), stamps);
+  // The next owner's segment repeats them, and has the next bound on disk when it has its name.
+  const LogReplay::Rest rest = replay.RestFor(2, 300);
+  ASSERT_TRUE(store_.Open(kRegion, 2, rest.sequence, rest.bytes).ok());
+  LogReplay again(&store_, kRegion);
+  ASSERT_TRUE(again.Open().ok());
+  EXPECT_EQ(again.last_stamp(), 300u);
+  EXPECT_EQ(stamps_in(again), stamps);
+}
+
 TEST_F(LogTest, ACheckpointAndTheLogBehindIt) {
   Owner owner(&store_, 3);
   ASSERT_TRUE(owner.Open(1).ok());

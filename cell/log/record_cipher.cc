@@ -137,7 +137,8 @@ absl::Status RecordSealer::Seal(std::string_view records, std::string* to) {
 
 std::optional<std::array<std::byte, 8>> KeyIdOf(const LogRecord& record) {
   const auto begin = Load<SegmentBegin>(AsBytes(record.value).data());
-  if (begin.format != SealedFormatOf(begin.magic)) return std::nullopt;
+  const bool sealed = begin.magic == kLogMagic ? IsSealedLogFormat(begin.format) : begin.format == kSealedBackupFormat;
+  if (!sealed) return std::nullopt;
   std::array<std::byte, 8> id{};
   if (record.value.size() < sizeof(SegmentBegin) + sizeof(SealBegin)) return id;
   std::memcpy(id.data(), record.value.data() + sizeof(SegmentBegin) + offsetof(SealBegin, key_id), id.size());

@@ -30,8 +30,7 @@ absl::Status CheckBegin(const LogRecord& record, const std::string& name, uint32
   if (begin.magic != kLogMagic || begin.region != region) {
     return DamagedFile(name, 0, "it is not a log or checkpoint of this region");
   }
-  if (begin.format >= kLogFormatMin && begin.format <= kLogFormat) return absl::OkStatus();
-  if (begin.format == kSealedLogFormat) return absl::OkStatus();
+  if (begin.format >= kLogFormatMin && begin.format <= kSealedLogFormat) return absl::OkStatus();
   return ForeignFile(name, fmt::format("it has format {}, but this release reads formats {} to {}", begin.format,
                                        kLogFormatMin, kSealedLogFormat));
 }

@@ -38,6 +38,11 @@ inline std::string EncodeCut(uint32_t right, uint64_t epoch) {
   return std::string(reinterpret_cast<const char*>(&value), sizeof(value));
 }
 
+// Returns the value of the record that bounds the stamps.
+inline std::string EncodeStampBound(uint64_t bound) {
+  return std::string(reinterpret_cast<const char*>(&bound), sizeof(bound));
+}
+
 // Returns the value of the record that says that region `joined`, whose range and epoch these were, belongs to its left
 // neighbour.
 inline std::string EncodeJoin(uint32_t joined, uint64_t epoch, const MeganodeRange& range) {
@@ -77,11 +82,11 @@ class RegionLog {
     return appended_;
   }
   // Appends the record of a put.
-  uint64_t AppendPut(std::string_view key, std::string_view value, Expiry expiry) {
+  uint64_t AppendPut(const LoggedPair& pair) {
     ++appended_;
     if (!status_.ok()) return appended_;
     const size_t before = buffer_.size();
-    cell::AppendPut(NextContext(), key, value, expiry, &buffer_);
+    cell::AppendPut(NextContext(), pair, &buffer_);
     bytes_ += buffer_.size() - before;
     return appended_;
   }

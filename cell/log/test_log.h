@@ -46,7 +46,7 @@ class Owner {
   void Range(const MeganodeRange& range) { Note(log_->Append(RecordKind::kRange, range.low, EncodeRange(range))); }
   void Put(const std::string& key, const std::string& value, Expiry expiry = kNeverExpires) {
     model_[key] = InModel(value, expiry);
-    Note(log_->AppendPut(key, value, expiry));
+    Note(log_->AppendPut({key, value, expiry}));
   }
   void Delete(const std::string& key) {
     model_.erase(key);
@@ -81,7 +81,7 @@ class Owner {
     for (const auto& [key, value] : model_) {
       const size_t end = value.find('@');
       const Expiry expiry = end == std::string::npos ? kNeverExpires : std::stoull(value.substr(end + 1));
-      AppendPut({kRegion, epoch_, ++records, 0}, key, value.substr(0, end), expiry, &bytes);
+      AppendPut({kRegion, epoch_, ++records, 0}, {key, value.substr(0, end), expiry}, &bytes);
     }
     const CheckpointEnd end{records, log_sequence};
     add(RecordKind::kEnd, "", std::string(reinterpret_cast<const char*>(&end), sizeof(end)));

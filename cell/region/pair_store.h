@@ -104,7 +104,8 @@ class PairStore {
 
   // Prepare and Commit split Put into two steps, for writes that must be on disk before anyone sees them. Prepare makes
   // all the checks of Put and reserves what Commit will need, so that Commit cannot fail; readers see nothing of it
-  // yet. `ahead` describes the writes that will be applied earlier but are not applied yet.
+  // yet. It gives the pair its stamp, so puts are committed in the order in which they were prepared. `ahead` describes
+  // the writes that will be applied earlier but are not applied yet.
   struct Ahead {
     size_t writes = 0;   // Upper bound of their number.
     bool of_key = true;  // Whether one of them may have the same key. If not, a stored pair is replaced by one that
@@ -116,11 +117,19 @@ class PairStore {
     uint64_t crc = 0;
     uint32_t unit = 0;  // Pilaf: the slot or bucket that is reserved for it.
     Expiry expiry = kNeverExpires;
-    std::string record;  // Pilaf: the bytes that go into a bucket. Meganode: the value of an inline pair.
+    uint64_t stamp = 0;     // Meganode: the pair's stamp.
+    std::string record;     // Pilaf: the bytes that go into a bucket. Meganode: the value of an inline pair.
+    uint32_t value_at = 0;  // Where the value is in `record`, if there is no extent.
   };
   virtual absl::StatusOr<Prepared> Prepare(std::string_view key, std::string_view value, uint64_t crc,
                                            const Ahead& ahead, Expiry expiry = kNeverExpires) = 0;
   virtual bool Commit(const Prepared& prepared, std::string_view key, Pointer hint = {}) = 0;
+  // Returns the value of a pair that is prepared, and not committed yet. It is in `prepared`, or in an extent.
+  std::string_view PreparedValue(const Prepared& prepared, std::string_view key) const {
+    const size_t value_bytes = prepared.bytes - key.size();
+    if (prepared.extent != 0) return AsText({memory_->at(prepared.extent) + key.size(), value_bytes});
+    return std::string_view(prepared.record).substr(prepared.value_at, value_bytes);
+  }
   virtual void Discard(const Prepared& prepared) = 0;
   // Applies a Delete that is on disk. Like Commit it does not call on_write, because the log has the record already.
   virtual absl::StatusOr<bool> CommitDelete(std::string_view key, Pointer hint = {}) = 0;
@@ -172,6 +181,7 @@ class PairStore {
     std::string_view key;
     std::string_view value;  // For a route: its pointer.
     Expiry expiry = kNeverExpires;
+    uint64_t stamp = 0;  // 0: it has none.
   };
   void set_on_write(std::function<void(const Write&)> on_write) { on_write_ = std::move(on_write); }
   // Sets a function that is called with the key after each change of a pair or a route.
@@ -214,17 +224,17 @@ class PairStore {
   void NoteExpiry(Expiry expiry) {
     if (expiry != kNeverExpires) first_expiry_ = std::min(first_expiry_, expiry);
   }
-  void Wrote(RecordKind kind, std::string_view key, std::string_view value, Expiry expiry = kNeverExpires) {
+  void Wrote(const Write& write) {
     if (on_write_) [[unlikely]]
-      on_write_({kind, key, value, expiry});
+      on_write_(write);
   }
   void Changed(std::string_view key) {
     if (on_change_) [[unlikely]]
       on_change_(key);
   }
-  void WroteAndChanged(RecordKind kind, std::string_view key, std::string_view value, Expiry expiry = kNeverExpires) {
-    Wrote(kind, key, value, expiry);
-    Changed(key);
+  void WroteAndChanged(const Write& write) {
+    Wrote(write);
+    Changed(write.key);
   }
 
   RegionMemory* const memory_;

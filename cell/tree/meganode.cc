@@ -52,6 +52,7 @@ absl::Status Meganode::Format(RegionMemory* memory, uint32_t region, const Regio
   header.extents_bytes = shape.extents_bytes;
   header.nodes_used = 1;
   header.nodes_end = 1;
+  header.stamp_bound = kLastStampMax;
   ExtentAllocator(memory).Format();
   NodeDraft root(shape.node_bytes);
   root.Begin(RootOf(region), 0, range.low, range.high, range.right, range.tier);
@@ -141,13 +142,14 @@ absl::Status Meganode::CheckHeader(const RegionHeader& header, uint32_t region, 
   if (header.magic == kRegionMagic && header.layout_version != kLayoutVersion) {
     return OtherLayout(region, header.layout_version);
   }
-  const bool good =
-      header.magic == kRegionMagic && header.layout_version == kLayoutVersion && header.region == region &&
-      header.node_bytes == shape.node_bytes && header.node_count == shape.meganode_bytes / shape.node_bytes &&
-      header.nodes_offset == kRegionHeaderBytes &&
-      header.extents_offset == kRegionHeaderBytes + RegionShape::RoundUp(shape.meganode_bytes, 4096) &&
-      header.extents_bytes == shape.extents_bytes && header.nodes_used >= 1 && header.nodes_used <= header.nodes_end &&
-      header.nodes_end <= header.node_count && header.last_stamp <= kLastStampMax;
+  const bool good = header.magic == kRegionMagic && header.layout_version == kLayoutVersion &&
+                    header.region == region && header.node_bytes == shape.node_bytes &&
+                    header.node_count == shape.meganode_bytes / shape.node_bytes &&
+                    header.nodes_offset == kRegionHeaderBytes &&
+                    header.extents_offset == kRegionHeaderBytes + RegionShape::RoundUp(shape.meganode_bytes, 4096) &&
+                    header.extents_bytes == shape.extents_bytes && header.nodes_used >= 1 &&
+                    header.nodes_used <= header.nodes_end && header.nodes_end <= header.node_count &&
+                    header.last_stamp <= kLastStampMax && header.stamp_bound <= kLastStampMax;
   if (good) return absl::OkStatus();
   return absl::DataLossError(fmt::format("the received data is not region {} with this cluster's sizes", region));
 }
@@ -223,7 +225,14 @@ absl::Status Meganode::CheckPut(std::string_view key, std::string_view value, ui
 absl::StatusOr<bool> Meganode::Put(std::string_view key, std::string_view value, uint64_t crc, Pointer hint,
                                    Expiry expiry) {
   RETURN_IF_ERROR(CheckPut(key, value, crc, expiry));
+  RETURN_IF_ERROR(CheckStamps());
   return PutChecked(key, value, crc, hint, std::nullopt, expiry);
+}
+
+absl::Status Meganode::CheckStamps() const {
+  if (header().last_stamp < header().stamp_bound) return absl::OkStatus();
+  return absl::UnavailableError(
+      fmt::format("region {} has no stamps left until more are on disk; nothing was written", region()));
 }
 
 absl::StatusOr<bool> Meganode::PutChecked(std::string_view key, std::string_view value, uint64_t crc, Pointer hint,
@@ -246,13 +255,14 @@ absl::StatusOr<bool> Meganode::PutChecked(std::string_view key, std::string_view
     if (!pair.is_inline) extents_.Free(pair.outside.extent.offset());
     return existed.status();
   }
-  WroteAndChanged(RecordKind::kPut, key, value, expiry);
+  WroteAndChanged({RecordKind::kPut, key, value, expiry, pair.stamp});
   return *existed;
 }
 
 absl::StatusOr<Meganode::Prepared> Meganode::Prepare(std::string_view key, std::string_view value, uint64_t crc,
                                                      const Ahead& ahead, Expiry expiry) {
   RETURN_IF_ERROR(CheckPut(key, value, crc, expiry));
+  RETURN_IF_ERROR(CheckStamps());
   if (!Covers(key)) return NotHere(Walk::Step::kElsewhere, key);
   const bool is_inline = IsInline(key, value, expiry);
   if (!NodesLeftForSplit(ahead.writes)) {
@@ -272,6 +282,7 @@ absl::StatusOr<Meganode::Prepared> Meganode::Prepare(std::string_view key, std::
   } else {
     ASSIGN_OR_RETURN(prepared.extent, StoreExtent(key, value));
   }
+  prepared.stamp = NextStamp();
   return prepared;
 }
 
@@ -291,9 +302,9 @@ bool Meganode::Commit(const Prepared& prepared, std::string_view key, Pointer hi
     CELL_CHECK(found.ok());
     descent = *std::move(found);
   }
-  LeafPair pair = prepared.extent == 0 ? LeafPair::Inline(prepared.record, prepared.crc, NextStamp())
+  LeafPair pair = prepared.extent == 0 ? LeafPair::Inline(prepared.record, prepared.crc, prepared.stamp)
                                        : LeafPair::Outside({Pointer(region(), prepared.extent), prepared.crc},
-                                                           prepared.bytes - key.size(), NextStamp());
+                                                           prepared.bytes - key.size(), prepared.stamp);
   pair.expiry = prepared.expiry;
   const absl::StatusOr<bool> existed = PutPair(std::move(descent), key, pair);
   CELL_CHECK(existed.ok());
@@ -303,7 +314,7 @@ bool Meganode::Commit(const Prepared& prepared, std::string_view key, Pointer hi
 
 absl::StatusOr<bool> Meganode::Delete(std::string_view key, Pointer hint) {
   absl::StatusOr<bool> existed = CommitDelete(key, hint);
-  if (existed.ok() && !deleted_.empty()) Wrote(RecordKind::kDelete, key, {});
+  if (existed.ok() && !deleted_.empty()) Wrote({RecordKind::kDelete, key, {}});
   return existed;
 }
 
@@ -345,7 +356,7 @@ absl::StatusOr<uint64_t> Meganode::DeleteEach(absl::Span<const std::string> keys
     // Writes that were prepared rely on free nodes. Like a single delete, all of these finish what one descent passed.
     if (first && !descent.unfinished.empty()) InsertSeparators(std::move(descent.unfinished));
     for (const size_t i : deleted_) {
-      if (logs) Wrote(RecordKind::kDelete, keys[i], {});
+      if (logs) Wrote({RecordKind::kDelete, keys[i], {}});
       Changed(keys[i]);
     }
     if (!deleted_.empty() && IsSmall(Node(descent.node))) MergeSmall(key);

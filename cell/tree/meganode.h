@@ -15,8 +15,8 @@
 //   1. TreeCheck accepts a region's nodes and extents at every moment; half splits are allowed.
 //   2. An operation that fails has changed nothing.
 //   3. An extent is complete before a leaf points at it, and freed only after no leaf does.
-//   4. Each put gives its pair a stamp above all stamps that the region has given before. A copy of a pair keeps it,
-//      and its expiry.
+//   4. Each put gives its pair a stamp above all stamps that the region has given before, also under other owners. A
+//      copy of a pair keeps it, and its expiry.
 #pragma once
 
 #include <algorithm>
@@ -99,11 +99,29 @@ class Meganode : public PairStore {
   uint64_t deleted() const { return deletes_; }
 
   // Returns a stamp above all that this region has given, and not below the clock's time if it can help it: hybrid
-  // logical time (Kulkarni et al., OPODIS 2014).
+  // logical time (Kulkarni et al., OPODIS 2014). It does not follow a clock that would use up the stamps which are left
+  // below the bound.
   uint64_t NextStamp() {
     uint64_t& last = memory_->header().last_stamp;
-    last = std::max(last + 1, ClusterTime());
+    const uint64_t time = ClusterTime();
+    last = std::max(last + 1, time + kStampsLeft <= memory_->header().stamp_bound ? time : 0);
     return last;
+  }
+  // A region with a log gives no stamp above its bound, which is on disk, so that no later owner gives one again. Puts
+  // return Unavailable when none is left. NextStampBound returns the bound that the log should have next, or nullopt if
+  // `bound`, the last one in the log, will do. REQUIRES for set_stamp_bound: it is on disk.
+  std::optional<uint64_t> NextStampBound(uint64_t bound) const {
+    const uint64_t time = std::max(header().last_stamp, ClusterTime());
+    if (time + kStampsAhead / 2 <= bound || bound == kLastStampMax) return std::nullopt;
+    return std::min(time + kStampsAhead, kLastStampMax);
+  }
+  // Returns whether there will soon be no stamps left.
+  bool WantsStamps() const { return header().last_stamp + kStampsLeft > header().stamp_bound; }
+  void set_stamp_bound(uint64_t bound) { memory_->header().stamp_bound = bound; }
+  // Makes the next stamps later than this one.
+  void RaiseLastStamp(uint64_t stamp) {
+    uint64_t& last = memory_->header().last_stamp;
+    last = std::max(last, stamp);
   }
 
   // Names a key's leaf, and the pair there if the key is stored and its pair has not expired. The pair's value is valid
@@ -293,16 +311,13 @@ class Meganode : public PairStore {
   bool Observe(SplitStep step) { return !split_observer_ || split_observer_(step); }
 
   absl::Status CheckPut(std::string_view key, std::string_view value, uint64_t crc, Expiry expiry) const;
+  // Returns Unavailable if no stamp is left.
+  absl::Status CheckStamps() const;
   // Stores a pair that was checked, with the next stamp or with that of the pair that it is a copy of.
   absl::StatusOr<bool> PutChecked(std::string_view key, std::string_view value, uint64_t crc, Pointer hint,
                                   std::optional<uint64_t> stamp, Expiry expiry);
   // Puts the pair into the leaf. Returns true if the key was there.
   absl::StatusOr<bool> PutPair(Descent descent, std::string_view key, LeafPair pair);
-  // Raises the last stamp to that of `from`, whose keys this meganode takes over.
-  void TakeLastStamp(const Meganode& from) {
-    uint64_t& last = memory_->header().last_stamp;
-    last = std::max(last, from.header().last_stamp);
-  }
   // Gives the location and neighbours of a leaf that is being appended. AllocateLeaf chooses it and LinkLeaf links the
   // written leaf. For *next see AppendLeaf.
   struct NewLeaf {
@@ -341,6 +356,9 @@ class Meganode : public PairStore {
   void Publish(NodeDraft* draft) { draft->Publish(memory_, draft->view().self().offset()); }
   void PublishHidden(NodeDraft* draft) { draft->PublishHidden(memory_, draft->view().self().offset()); }
   void Reveal(Pointer node) { NodeDraft::Reveal(memory_, node.offset(), node_bytes_); }
+
+  static constexpr uint64_t kStampsAhead = 10'000'000'000;  // As nanoseconds: how far a bound is ahead of the clock.
+  static constexpr uint64_t kStampsLeft = kStampsAhead / 4;
 
   Pointer root_;
   const uint32_t node_bytes_;  // Copies of what is constant in the header, which may be damaged.

@@ -30,7 +30,7 @@ MeganodeBuilder::MeganodeBuilder(Meganode* tree, double fill)
   CELL_CHECK(tree->header().keys == 0 && tree->header().nodes_used == 1);
 }
 
-absl::Status MeganodeBuilder::Add(std::string_view key, std::string_view value, Expiry expiry) {
+absl::Status MeganodeBuilder::Add(std::string_view key, std::string_view value, Expiry expiry, uint64_t stamp) {
   if ((begun_ && key <= last_key_) || !tree_->Covers(key)) {
     return absl::InvalidArgumentError(fmt::format("key {} is out of order or out of range", ForMessage(key)));
   }
@@ -54,7 +54,12 @@ absl::Status MeganodeBuilder::Add(std::string_view key, std::string_view value, 
     const PairExtent extent{Pointer(tree_->region(), offset), crc};
     entry.pair = LeafPair::Outside(extent, value.size(), 0);
   }
-  entry.pair.stamp = tree_->NextStamp();
+  entry.pair.stamp = stamp;
+  if (stamp == 0) {
+    entry.pair.stamp = tree_->NextStamp();
+  } else {
+    tree_->RaiseLastStamp(stamp);
+  }
   entry.pair.expiry = expiry;
   tree_->memory_->header().data_bytes += key.size() + value.size();
   tree_->AddExpiry(expiry);

@@ -1,8 +1,8 @@
 // MeganodeBuilder fills an empty meganode with pairs, or routes, that come in key order.
 //
 // Leaves are packed from left to right. Each is written only when its fences are known, so that nothing is written
-// twice. Extents are stored one after the other. Which pairs are inline is the meganode's setting, and stamps are its
-// next ones. The result is a regular meganode that holds exactly what was added.
+// twice. Extents are stored one after the other. Which pairs are inline is the meganode's setting. The result is a
+// regular meganode that holds exactly what was added.
 //
 // Concurrent readers find each leaf whole or not at all. Not thread-safe.
 #pragma once
@@ -20,10 +20,11 @@ class MeganodeBuilder {
   // `fill` is the fraction of each leaf that is used, where possible. `tree` is empty and must outlive this.
   MeganodeBuilder(Meganode* tree, double fill);
 
-  // Adds a pair, also one that has expired. Above tier 0 `value` is the child's pointer, 8 bytes. Keys must come in
+  // Adds a pair, also one that has expired, with its stamp, or with the next one if that is 0. Above tier 0 `value` is
+  // the child's pointer, 8 bytes. Keys must come in
   // order and be in the meganode's range. Returns ResourceExhausted if the meganode is full; it must not be used then.
   // Returns InvalidArgument if a size, the order or the range is wrong.
-  absl::Status Add(std::string_view key, std::string_view value, Expiry expiry = kNeverExpires);
+  absl::Status Add(std::string_view key, std::string_view value, Expiry expiry = kNeverExpires, uint64_t stamp = 0);
   // Completes the meganode. REQUIRES: all pairs were added.
   absl::Status Finish();
 

@@ -124,7 +124,7 @@ absl::Status Meganode::AppendLeaf(const Meganode& from, const NodeView& leaf, Po
     h.data_bytes += pair.pair_bytes();
     AddExpiry(pair.expiry);
     leaf.CopyKey(i, &key);
-    Wrote(RecordKind::kPut, key, from.ValueOf(pair), pair.expiry);
+    Wrote({RecordKind::kPut, key, from.ValueOf(pair), pair.expiry, pair.stamp});
   }
   Publish(&draft_);
   h.keys += static_cast<uint64_t>(leaf.count());
@@ -146,7 +146,7 @@ absl::StatusOr<bool> Meganode::InsertRoute(std::string_view key, Pointer child) 
   }
   if (!descent.unfinished.empty()) InsertSeparators(std::move(descent.unfinished));
   if (!found) {
-    WroteAndChanged(RecordKind::kRoute, key, std::string_view(reinterpret_cast<const char*>(&child), sizeof(child)));
+    WroteAndChanged({RecordKind::kRoute, key, std::string_view(reinterpret_cast<const char*>(&child), sizeof(child))});
   }
   return found;
 }
@@ -168,7 +168,7 @@ absl::StatusOr<bool> Meganode::RemoveRoute(std::string_view key) {
   --memory_->header().keys;
   ++deletes_;
   if (!descent.unfinished.empty()) InsertSeparators(std::move(descent.unfinished));
-  WroteAndChanged(RecordKind::kDelete, key, {});
+  WroteAndChanged({RecordKind::kDelete, key, {}});
   if (IsSmall(Node(descent.node))) MergeSmall(key);
   return true;
 }

@@ -25,7 +25,7 @@ class MeganodeJoin::InAnnex {
 MeganodeJoin::MeganodeJoin(Meganode* left, const Meganode* right)
     : left_(left), right_(right), range_(right->range()), annex_(left->AllocateNode()), next_(range_.low) {
   CELL_CHECK(left->range().right == right->root() && left->range().high == range_.low && left->tier() == range_.tier);
-  left_->TakeLastStamp(*right_);
+  left_->RaiseLastStamp(right_->header().last_stamp);
   // A reader that comes to it by a former pointer would miss the pairs that are not in it yet. Routes may be missing.
   NodeDraft& draft = left_->draft_;
   draft.Begin(annex_, 0, range_.low, range_.high, range_.right, range_.tier);

@@ -140,7 +140,7 @@ absl::Status MeganodeSplit::Finish() {
   }
   for (const NodeView& cut : cuts) Cut(cut);
   if (!Mutated(Mutant::kOldCopyStays)) right_part_.Invalidate();
-  to_->TakeLastStamp(*from_);
+  TakeStamps();
   from_->deletes_ = 0;
   to_->unmerged_ |= from_->unmerged_;
   RegionHeader& left = from_->memory_->header();

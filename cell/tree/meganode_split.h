@@ -48,6 +48,9 @@ class MeganodeSplit {
   // OK, and if nothing is written to `from` since, Finish does not fail.
   const absl::Status& mirrored() const { return mirrored_; }
 
+  // Makes the next stamps of `to` later than those that `from` has given so far.
+  void TakeStamps() { to_->RaiseLastStamp(from_->header().last_stamp); }
+
   // Finishes the split. REQUIRES: Copy returned true. Returns an error if `to` could not take a change.
   absl::Status Finish();
 

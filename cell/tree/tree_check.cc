@@ -68,7 +68,7 @@ bool TreeCheck::CheckHeader() {
     return false;
   }
   const RegionHeader& h = header();
-  const bool sane = ValidNodeBytes(h.node_bytes) && h.last_stamp <= kLastStampMax &&
+  const bool sane = ValidNodeBytes(h.node_bytes) && h.last_stamp <= kLastStampMax && h.stamp_bound <= kLastStampMax &&
                     h.nodes_offset == kRegionHeaderBytes && h.nodes_used >= 1 && h.nodes_used <= h.nodes_end &&
                     h.nodes_end <= h.node_count && h.extents_offset <= memory.bytes() &&
                     h.extents_bytes <= memory.bytes() - h.extents_offset &&

@@ -27,10 +27,13 @@ std::string Shorten(std::vector<KeyOperation> sorted) {
   }
   std::string text;
   for (size_t i = low > kOperationsShown ? low - kOperationsShown : 0; i < std::min(low, sorted.size()); ++i) {
-    static constexpr std::array kWords = {"put", "delete", "get", "contains", "expire", "evict"};
+    static constexpr std::array kWords = {"put", "delete", "get", "contains", "expire", "evict", "refused"};
     const KeyOperation& operation = sorted[i];
-    text += fmt::format("\n    {} {} (existed {}) from {} to {}", kWords[static_cast<size_t>(operation.kind)],
-                        operation.value, operation.existed, operation.begin_ns,
+    static constexpr std::array kConditions = {"", " if absent", " if present", " if its value is "};
+    std::string condition = kConditions[static_cast<size_t>(operation.condition)];
+    if (operation.condition == KeyOperation::If::kValue) condition += std::to_string(operation.expected);
+    text += fmt::format("\n    {} {}{} (existed {}) from {} to {}", kWords[static_cast<size_t>(operation.kind)],
+                        operation.value, condition, operation.existed, operation.begin_ns,
                         operation.end_ns == KeyOperation::kNever ? "?" : std::to_string(operation.end_ns));
   }
   return text;

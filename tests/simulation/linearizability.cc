@@ -104,14 +104,32 @@ class Search {
   // Returns whether an operation changes nothing in any position. A put of the current value may change another one
   // later.
   static bool ChangesNothing(const KeyOperation& operation) {
-    const bool read = operation.kind == KeyOperation::Kind::kGet || operation.kind == KeyOperation::Kind::kContains;
+    const bool read = operation.kind == KeyOperation::Kind::kGet || operation.kind == KeyOperation::Kind::kContains ||
+                      operation.kind == KeyOperation::Kind::kRefused;
     return read || (operation.kind == KeyOperation::Kind::kDelete && operation.existed == 0);
+  }
+  bool Holds(const KeyOperation& operation) const {
+    switch (operation.condition) {
+      case KeyOperation::If::kNothing:
+        return true;
+      case KeyOperation::If::kAbsent:
+        return value_ == 0;
+      case KeyOperation::If::kPresent:
+        return value_ != 0;
+      case KeyOperation::If::kValue:
+        return value_ == operation.expected;
+    }
+    return false;
   }
   bool Applies(size_t i, int64_t* after) const {
     const KeyOperation& operation = operations_[i];
     const int there = value_ != 0;
     *after = value_;
+    if (operation.kind == KeyOperation::Kind::kRefused) return !Holds(operation) && operation.existed == there;
+    if (!Holds(operation)) return false;
     switch (operation.kind) {
+      case KeyOperation::Kind::kRefused:
+        return false;  // See above.
       case KeyOperation::Kind::kPut:
         // A put that takes effect after its expiry deletes what was there.
         *after = expiries_[i] != kEnd && placed_[expiries_[i]] ? 0 : operation.value;

@@ -14,16 +14,21 @@ struct KeyOperation {
   // kExpire: deletes the value of this number, at its moment, and nothing else. The check adds one for each put with an
   // expiry.
   // kEvict: the same at any time from its begin on, or never. The check adds one for each put that may be evicted.
-  enum class Kind : uint8_t { kPut, kDelete, kGet, kContains, kExpire, kEvict };
+  // kRefused: a put or a delete whose condition did not hold.
+  enum class Kind : uint8_t { kPut, kDelete, kGet, kContains, kExpire, kEvict, kRefused };
+  // What a conditional write wants of the key: kValue wants the value with a number.
+  enum class If : uint8_t { kNothing, kAbsent, kPresent, kValue };
   static constexpr int64_t kNever = INT64_MAX;
 
   Kind kind;
   int64_t begin_ns;
   int64_t end_ns;     // kNever: the outcome is unknown. It happened at any time after its begin, or not at all.
   int64_t value = 0;  // Put: its number, above 0. Get: what it read, 0 for nothing. Contains: 0 or 1.
-  int existed = -1;   // Put and delete: whether the key was reported as existing; -1: unknown.
+  int existed = -1;   // Put, delete, refused: whether the key was reported as existing; -1: unknown.
   int64_t expiry_ns = kNever;  // Put: from this moment on its value is not there.
   bool evictable = false;      // Put: its value may go at any time.
+  If condition = If::kNothing;
+  int64_t expected = 0;  // Of kValue.
 };
 
 enum class Linearizable { kYes, kNo, kGaveUp };

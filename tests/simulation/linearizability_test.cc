@@ -16,6 +16,13 @@ struct Case {
   Linearizable outcome;
 };
 
+using Wants = KeyOperation::If;
+KeyOperation If(KeyOperation operation, Wants condition, int64_t expected = 0) {
+  operation.condition = condition;
+  operation.expected = expected;
+  return operation;
+}
+
 TEST(Linearizability, OfShortHistories) {
   const std::vector<Case> cases = {
       {"nothing", {}, Linearizable::kYes},
@@ -88,6 +95,28 @@ TEST(Linearizability, OfShortHistories) {
        {{Kind::kPut, 0, 1, 1}, {Kind::kPut, 2, 9, 2, -1, 5}, {Kind::kGet, 6, 7, 1}, {Kind::kGet, 10, 11, 0}},
        Linearizable::kYes},
       {"a delete of an expired value", {{Kind::kPut, 0, 1, 1, -1, 5}, {Kind::kDelete, 6, 7, 0, 1}}, Linearizable::kNo},
+      {"a put if absent, and one that is refused",
+       {If({Kind::kPut, 0, 1, 1, 0}, Wants::kAbsent), If({Kind::kRefused, 2, 3, 2, 1}, Wants::kAbsent)},
+       Linearizable::kYes},
+      {"one that is not refused",
+       {{Kind::kPut, 0, 1, 1}, If({Kind::kPut, 2, 3, 2, 1}, Wants::kAbsent)},
+       Linearizable::kNo},
+      {"two of the same value that are both applied",
+       {{Kind::kPut, 0, 1, 1},
+        If({Kind::kPut, 2, 9, 2, 1}, Wants::kValue, 1),
+        If({Kind::kPut, 2, 9, 3, 1}, Wants::kValue, 1)},
+       Linearizable::kNo},
+      {"and one of them refused",
+       {{Kind::kPut, 0, 1, 1},
+        If({Kind::kPut, 2, 9, 2, 1}, Wants::kValue, 1),
+        If({Kind::kRefused, 2, 9, 3, 1}, Wants::kValue, 1)},
+       Linearizable::kYes},
+      {"a refusal without a reason",
+       {{Kind::kPut, 0, 1, 1}, If({Kind::kRefused, 2, 3, 0, 1}, Wants::kPresent)},
+       Linearizable::kNo},
+      {"an unknown one whose condition never holds",
+       {{Kind::kPut, 0, 1, 1}, If({Kind::kPut, 2, kNever, 2}, Wants::kAbsent), {Kind::kGet, 4, 5, 2}},
+       Linearizable::kNo},
       {"contains", {{Kind::kPut, 0, 1, 1}, {Kind::kContains, 2, 3, 1}}, Linearizable::kYes},
       {"contains, wrongly", {{Kind::kPut, 0, 1, 1}, {Kind::kContains, 2, 3, 0}}, Linearizable::kNo},
   };
@@ -110,7 +139,18 @@ TEST(Linearizability, OfRandomHistories) {
       if (expiry_ns < moment) value = 0, expiry_ns = kNever;
       if (evictable && random.Below(8) == 0) value = 0, expiry_ns = kNever;
       const bool there = value != 0;
+      if (operation.kind <= Kind::kDelete && random.Below(3) == 0) {
+        operation.condition = static_cast<Wants>(1 + random.Below(3));
+        operation.expected = random.Below(2) == 0 ? value : next - 1;
+        const bool holds = operation.condition == Wants::kAbsent    ? !there
+                           : operation.condition == Wants::kPresent ? there
+                                                                    : value == operation.expected;
+        if (!holds) operation.kind = Kind::kRefused;
+      }
       switch (operation.kind) {
+        case Kind::kRefused:
+          operation.existed = there;
+          break;
         case Kind::kPut:
           operation.existed = there;
           operation.value = value = next++;

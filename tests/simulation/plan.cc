@@ -391,6 +391,7 @@ bool Draws::Set(std::string_view name, bool on) {
                                                      {"grants", &grants},
                                                      {"objects", &objects},
                                                      {"learns", &learns},
+                                                     {"conditions", &conditions},
                                                      {"suspicion", &suspicion},
                                                      {"deadlines", &deadlines},
                                                      {"disks heal", &disks_heal}};
@@ -502,6 +503,9 @@ SimulationPlan SimulationPlan::Draw(uint64_t seed, const Draws& draws) {
   const bool may_be_objects = plan.durability != Durability::kNone && !plan.Has(Fault::kRollback);
   if (Dice own = dice_for(54); own.Below(8) < 5 && draws.objects && may_be_objects) DrawObjects(&plan, &own, often);
   if (Dice own = dice_for(55); own.Below(3) != 0 && draws.learns) plan.learns = true;
+  if (Dice own = dice_for(56); own.Below(3) != 0 && draws.conditions) {
+    plan.condition_share = static_cast<double>(own.OneOf({10, 30, 80})) / 100;
+  }
   std::stable_sort(plan.faults.begin(), plan.faults.end(),
                    [](const FaultPlan& a, const FaultPlan& b) { return a.at_ns < b.at_ns; });
   plan.encrypted = draws.encrypted && !plan.Has(Fault::kRollback);  // LaterReleaseStore changes the format of others.
@@ -581,15 +585,17 @@ std::string SimulationPlan::Summary() const {
       "{} servers and {} to come, durability {}{}{}, nodes of {} B, meganodes of {} KB, {} region ids; {} clients with "
       "{} "
       "operations in "
-      "flight on {} keys ({} hot, {:.0f} % in a queue, {:.0f} % of ranges, tides of {} us, {:.0f} % expire within {} "
+      "flight on {} keys ({} hot, {:.0f} % in a queue, {:.0f} % of ranges, tides of {} us, {:.0f} % of writes with "
+      "conditions, {:.0f} % expire within {} "
       "us), {} users with grants, evict {}, {:.0f} % of values up to {} KB, {:.0f} % in a table ({} B buckets), clocks "
       "within {} ppm; {} us; "
       "faults: {}",
       servers, joining, cell::ToString(durability), objects ? " in objects" : "",
       learns ? ", clients that learn from workers" : "", shape.node_bytes, shape.meganode_bytes >> 10, region_ids,
-      clients.size(), tasks, keys, hot_keys, queue_share * 100, range_share * 100, tide_ns / 1000, expiry_share * 100,
-      expiry_ns_max / 1000, users, cell::ToString(evict), large_share * 100, large_bytes_max >> 10, table_share * 100,
-      bucket_bytes, clock_gain_ppm, duration_ns / 1000, fmt::join(names, ", "));
+      clients.size(), tasks, keys, hot_keys, queue_share * 100, range_share * 100, tide_ns / 1000,
+      condition_share * 100, expiry_share * 100, expiry_ns_max / 1000, users, cell::ToString(evict), large_share * 100,
+      large_bytes_max >> 10, table_share * 100, bucket_bytes, clock_gain_ppm, duration_ns / 1000,
+      fmt::join(names, ", "));
 }
 
 }  // namespace cell

@@ -102,6 +102,7 @@ struct Draws {
   bool grants = true;         // Some clients are plain users, and grants are enforced.
   bool objects = true;        // Logs are in a pool of objects.
   bool learns = true;         // Clients learn from workers how the region table has changed.
+  bool conditions = true;     // Some writes have conditions, and some gets return stamps.
 
   // Enables the named kind. Returns false if there is no such kind.
   bool Set(std::string_view name, bool on);
@@ -146,6 +147,7 @@ struct SimulationPlan {
   bool one_path_each = false;       // Each client uses only one of them instead.
   double range_share = 0;           // Fraction of the operations that count or delete a range.
   double queue_share = 0;           // Fraction of the operations that put keys in order, and take the first one.
+  double condition_share = 0;       // Fraction of the puts and deletes that have a condition.
   double expiry_share = 0;          // Fraction of the puts whose pairs expire...
   int64_t expiry_ns_max = 0;        // ...after at most this time.
   int64_t sweep_every_ns = 50'000;  // How often servers look for pairs that have expired.

@@ -61,6 +61,7 @@ void EachField(Plan& plan, Visit&& visit) {
   visit("paths", plan.paths);
   visit("one_path_each", plan.one_path_each);
   visit("queue_share", plan.queue_share);
+  visit("condition_share", plan.condition_share);
   visit("expiry_share", plan.expiry_share);
   visit("expiry_ns_max", plan.expiry_ns_max);
   visit("sweep_every_ns", plan.sweep_every_ns);

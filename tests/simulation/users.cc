@@ -28,7 +28,7 @@ bool IsWrite(Kind kind) { return kind == Kind::kPut || kind == Kind::kDelete; }
 
 }  // namespace
 
-Users::Users(World* world) : world_(world), unknown_(static_cast<size_t>(world->plan.keys)) {}
+Users::Users(World* world) : world_(world), unknown_(static_cast<size_t>(world->plan.keys)), stamps_(unknown_.size()) {}
 
 void Users::Open() {
   for (const ClientPlan& client : world_->plan.clients) {
@@ -307,6 +307,100 @@ Task<bool> Users::Use(User* user, uint64_t seed) {
   co_return true;
 }
 
+void Users::NoteStamp(size_t key, int64_t number, uint64_t stamp) {
+  if (number == 0) return;
+  KnownStamps& known = stamps_[key];
+  const auto [of_number, is_new] = known.of_number.emplace(number, stamp);
+  const auto [number_of, is_new_too] = known.numbers.emplace(stamp, number);
+  if (of_number->second != stamp || number_of->second != number || stamp == 0) {
+    world_->journal.Violate("{}: value {} has stamp {}, but value {} has stamp {}, too, or it had stamp {}",
+                            KeyName(key), number, stamp, number_of->second, stamp, of_number->second);
+  }
+  known.last = number;
+}
+
+std::optional<Condition> Users::ChooseCondition(size_t key, uint64_t order, KeyOperation* operation,
+                                                std::string* expected) {
+  Random random(Mix64(order) ^ world_->plan.seed);
+  if (random.Unit() >= world_->plan.condition_share) return std::nullopt;
+  const KnownStamps& known = stamps_[key];
+  const uint64_t what = random.Below(5);
+  if (what >= 2 && known.last != 0) {
+    operation->condition = KeyOperation::If::kValue;
+    operation->expected = known.last;
+    *expected = Value(key, known.last);
+    const auto stamp = known.of_number.find(known.last);  // Pairs of tables have none.
+    const bool small = expected->size() <= kConditionValueBytesMax;
+    if (small && (what == 4 || stamp == known.of_number.end())) return Condition::ValueIs(*expected);
+    if (stamp != known.of_number.end()) return Condition::StampIs(stamp->second);
+  }
+  operation->condition = what % 2 == 0 ? KeyOperation::If::kAbsent : KeyOperation::If::kPresent;
+  return what % 2 == 0 ? Condition::Absent() : Condition::Present();
+}
+
+bool Users::MayExpireMeanwhile(size_t key, const KeyOperation& operation) const {
+  if (world_->plan.durability != Durability::kSync) return false;
+  const auto& expiries = stamps_[key].expiries;
+  return std::any_of(expiries.begin(), expiries.end(), [&](int64_t expiry_ns) {
+    return expiry_ns >= operation.begin_ns && expiry_ns <= world_->now_ns();
+  });
+}
+
+Task<absl::Status> Users::Write(User* user, size_t key, std::optional<Condition> condition, KeyOperation* operation,
+                                CallOptions call) {
+  Client* const client = user->of.client.get();
+  Table* const table = key < world_->table_keys ? user->table.get() : nullptr;
+  const std::string name = KeyName(key);
+  const bool deletes = operation->kind == Kind::kDelete;
+  const bool expires = operation->expiry_ns != KeyOperation::kNever;
+  const Expires expiry = expires ? Expires::AtNs(static_cast<uint64_t>(operation->expiry_ns)) : Expires::Never();
+  const std::string value = deletes ? std::string() : Value(key, operation->value);
+  if (!condition.has_value()) {
+    Task<absl::StatusOr<bool>> write =
+        deletes            ? (table != nullptr ? table->AsyncDelete(name, call) : client->AsyncDelete(name, call))
+        : table != nullptr ? table->AsyncPut(name, value, expiry, call)
+                           : client->AsyncPut(name, value, expiry, call);
+    const absl::StatusOr<bool> existed = co_await std::move(write);
+    if (existed.ok()) operation->existed = *existed;
+    co_return existed.status();
+  }
+  Task<absl::StatusOr<WriteIfResult>> write =
+      deletes            ? (table != nullptr ? table->AsyncDeleteIf(name, *condition, call)
+                                             : client->AsyncDeleteIf(name, *condition, call))
+      : table != nullptr ? table->AsyncPutIf(name, value, expiry, *condition, call)
+                         : client->AsyncPutIf(name, value, expiry, *condition, call);
+  const absl::StatusOr<WriteIfResult> written = co_await std::move(write);
+  if (!written.ok()) co_return written.status();
+  operation->existed = written->existed;
+  const bool may_expire = MayExpireMeanwhile(key, *operation);
+  if (!written->applied) operation->kind = Kind::kRefused;
+  if (may_expire && (!written->applied || operation->condition != KeyOperation::If::kAbsent)) {
+    operation->condition = KeyOperation::If::kNothing;
+    operation->existed = -1;
+  }
+  if (written->applied && !deletes && table == nullptr) NoteStamp(key, operation->value, written->stamp);
+  co_return absl::OkStatus();
+}
+
+Task<absl::Status> Users::Read(User* user, size_t key, KeyOperation* operation, CallOptions call) {
+  Client* const client = user->of.client.get();
+  Table* const table = key < world_->table_keys ? user->table.get() : nullptr;
+  const std::string name = KeyName(key);
+  if (table == nullptr && world_->plan.condition_share > 0) {
+    const absl::StatusOr<std::optional<StampedValue>> got = co_await client->AsyncGetWithStamp(name, call);
+    if (!got.ok()) co_return got.status();
+    operation->value = NumberOf(key, got->has_value() ? std::optional<std::string>((*got)->value) : std::nullopt);
+    if (got->has_value()) NoteStamp(key, operation->value, (*got)->stamp);
+    co_return absl::OkStatus();
+  }
+  Task<absl::StatusOr<std::optional<std::string>>> get =
+      table != nullptr ? table->AsyncGet(name, call) : client->AsyncGet(name, call);
+  const absl::StatusOr<std::optional<std::string>> got = co_await std::move(get);
+  if (got.ok()) operation->value = NumberOf(key, *got);
+  if (got.ok() && operation->value != 0) stamps_[key].last = operation->value;
+  co_return got.status();
+}
+
 Task<bool> Users::UseKey(User* user, size_t key, Kind kind, CallOptions call) {
   const bool may_write = !user->plan->reads_only && MayWrite(key);
   if (!may_write && IsWrite(kind)) kind = Kind::kGet;
@@ -315,29 +409,21 @@ Task<bool> Users::UseKey(User* user, size_t key, Kind kind, CallOptions call) {
   const std::string name = KeyName(key);
   KeyOperation operation{kind, world_->now_ns(), 0};
   absl::Status status;
-  const std::string value = kind == Kind::kPut ? Value(key, operation.value = next_value_++) : std::string();
+  if (kind == Kind::kPut) operation.value = next_value_++;
   if (kind == Kind::kPut) operation.expiry_ns = ExpiryOf(operation.value);
+  if (operation.expiry_ns != KeyOperation::kNever) stamps_[key].expiries.push_back(operation.expiry_ns);
   const bool expires = operation.expiry_ns != KeyOperation::kNever;
   operation.evictable = kind == Kind::kPut && world_->plan.Evicts(name, table != nullptr, expires);
   const uint64_t order = ++writes_ever_;
   const uint64_t since = world_->grants.oldest();
   if (IsWrite(kind)) {
+    std::string expected;
+    const std::optional<Condition> condition = ChooseCondition(key, order, &operation, &expected);
     user->writes[order] = {key, operation};
-    const Expires expiry = expires ? Expires::AtNs(static_cast<uint64_t>(operation.expiry_ns)) : Expires::Never();
-    Task<absl::StatusOr<bool>> write =
-        kind == Kind::kDelete ? (table != nullptr ? table->AsyncDelete(name, call) : client->AsyncDelete(name, call))
-        : table != nullptr    ? table->AsyncPut(name, value, expiry, call)
-                              : client->AsyncPut(name, value, expiry, call);
-    const absl::StatusOr<bool> existed = co_await std::move(write);
+    status = co_await Write(user, key, condition, &operation, call);
     user->writes.erase(order);
-    status = existed.status();
-    if (existed.ok()) operation.existed = *existed;
   } else if (kind == Kind::kGet) {
-    Task<absl::StatusOr<std::optional<std::string>>> get =
-        table != nullptr ? table->AsyncGet(name, call) : client->AsyncGet(name, call);
-    const absl::StatusOr<std::optional<std::string>> got = co_await std::move(get);
-    status = got.status();
-    if (got.ok()) operation.value = NumberOf(key, *got);
+    status = co_await Read(user, key, &operation, call);
   } else {
     Task<absl::StatusOr<bool>> contains =
         table != nullptr ? table->AsyncContains(name, call) : client->AsyncContains(name, call);
@@ -354,9 +440,12 @@ Task<bool> Users::UseKey(User* user, size_t key, Kind kind, CallOptions call) {
   const std::string what =
       fmt::format("a {} of {} by {}", kWords[static_cast<size_t>(kind)], name, cell::ToString(*call.path));
   CheckTime(*user, what, operation.begin_ns, *call.timeout_us);
-  const Right right = IsWrite(kind) ? Right::kWrite : Right::kRead;
   const Verdict granted = Granted(*user, since, [&](const UserRights& rights) {
-    return table != nullptr ? rights.OfTable(right, "t") : rights.OfKey(right, name);
+    const auto may = [&](Right right) {
+      return table != nullptr ? rights.OfTable(right, "t") : rights.OfKey(right, name);
+    };
+    const bool reads = !IsWrite(kind) || operation.condition != KeyOperation::If::kNothing;
+    return (!reads || may(Right::kRead)) && (!IsWrite(kind) || may(Right::kWrite));
   });
   CheckGranted(*user, what, granted, since, *call.path, status);
   if (!status.ok()) {
@@ -371,7 +460,8 @@ Task<bool> Users::UseKey(User* user, size_t key, Kind kind, CallOptions call) {
       co_return false;
     }
   }
-  world_->history.Add(key, operation);
+  const bool tells_nothing = operation.kind == Kind::kRefused && operation.condition == KeyOperation::If::kNothing;
+  if (!tells_nothing) world_->history.Add(key, operation);
   co_return true;
 }
 

@@ -82,6 +82,18 @@ class Users {
   // Puts the queue's next key, or takes its first one.
   Task<bool> UseQueue(User* user, CallOptions call, Random* random);
   Task<bool> UseKey(User* user, size_t key, KeyOperation::Kind kind, CallOptions call);
+  // Executes the write of a key, with its condition if it has one. Sets the operation's outcome.
+  Task<absl::Status> Write(User* user, size_t key, std::optional<Condition> condition, KeyOperation* operation,
+                           CallOptions call);
+  // Reads a key, in some cases with its stamp. Sets what was read.
+  Task<absl::Status> Read(User* user, size_t key, KeyOperation* operation, CallOptions call);
+  // Gives a write a condition, or not, and returns the condition.
+  std::optional<Condition> ChooseCondition(size_t key, uint64_t order, KeyOperation* operation, std::string* expected);
+  // Returns whether a pair that a conditional write has found, or that a write before it puts, may have expired between
+  // the decision and its effect, as it may with `sync` (docs/guarantees.md).
+  bool MayExpireMeanwhile(size_t key, const KeyOperation& operation) const;
+  // Notes the stamp of a value. A value that has another one, or has that of another value of its key, is a violation.
+  void NoteStamp(size_t key, int64_t number, uint64_t stamp);
 
   // scans.cc: a scan of some range, and what it says about each key there.
   struct ScanRange;
@@ -120,6 +132,13 @@ class Users {
   World* const world_;
   std::vector<std::unique_ptr<User>> users_;
   std::vector<int> unknown_;  // Per key: number of writes with an unknown outcome.
+  struct KnownStamps {
+    std::map<int64_t, uint64_t> of_number;
+    std::map<uint64_t, int64_t> numbers;
+    int64_t last = 0;  // The number of the value that was seen last; 0: none.
+    std::vector<int64_t> expiries;
+  };
+  std::vector<KnownStamps> stamps_;  // Per key.
   uint64_t writes_ever_ = 0;
   uint64_t queued_ever_ = 0;
   int64_t next_value_ = 1;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "absl/strings/match.h"
 #include "cell/base/crc64.h"
@@ -144,11 +145,17 @@ absl::Status ReadOutcome(absl::Status status) {
   return absl::UnavailableError(std::string(status.message()));
 }
 
-absl::Status CheckValue(std::string_view key, std::string_view value) {
-  if (value.size() <= kValueBytesMax) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      fmt::format("the value of {} bytes for key {} is larger than the maximum of {} bytes", value.size(),
-                  ForMessage(key), kValueBytesMax));
+absl::Status CheckWrite(const KeyWrite& write) {
+  const auto check = [&write](std::string_view what, size_t bytes, size_t bytes_max) -> absl::Status {
+    if (bytes <= bytes_max) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        fmt::format("the {} of {} bytes for key {} is larger than the maximum of {} bytes", what, bytes,
+                    ForMessage(write.key), bytes_max));
+  };
+  if (write.condition.has_value()) {
+    RETURN_IF_ERROR(check("expected value", write.condition->value.size(), kConditionValueBytesMax));
+  }
+  return check("value", write.value.value_or("").size(), kValueBytesMax);
 }
 
 bool MayHaveMoved(const absl::Status& status) {
@@ -158,9 +165,9 @@ bool MayHaveMoved(const absl::Status& status) {
 namespace {
 
 // Tries a get once at the region that the router is at. If `copy` is not 0, it is the number for a copy of a large
-// value. Returns Aborted if the value was replaced while it was fetched. For *expiry see GetByCall.
+// value. Returns Aborted if the value was replaced while it was fetched. For *facts see GetByCall.
 Task<Attempt<Value>> GetOnce(Session* session, KeyRouter* router, std::string_view key, uint16_t copy,
-                             CallContext context, Expiry* expiry) {
+                             CallContext context, PairFacts* facts) {
   WorkerConnection* const worker = router->worker();
   const std::string request = MakeKeyRequest(MessageKind::kGet, router->root(), {}, key, copy);
   const Attempt<ConstBytes> reply = co_await CallOnce(
@@ -170,7 +177,7 @@ Task<Attempt<Value>> GetOnce(Session* session, KeyRouter* router, std::string_vi
   const absl::StatusOr<GetResult> get = ParseGetReply(**reply);
   if (!get.ok()) co_return get.status();
   if (get->fixed.found == 0) co_return Value();
-  if (expiry != nullptr) *expiry = get->expiry;
+  if (facts != nullptr) *facts = {get->expiry, get->fixed.stamp};
   if (get->fixed.inlined != 0) {
     if (Crc64(get->value, Crc64(key)) != get->fixed.crc)
       co_return absl::DataLossError(fmt::format("the server's value of {} has a wrong CRC", ForMessage(key)));
@@ -217,15 +224,15 @@ Task<absl::StatusOr<bool>> FetchBytes(Session* session, WorkerConnection* worker
 }
 
 Task<Attempt<Value>> GetByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context,
-                               Expiry* expiry) {
-  Attempt<Value> value = co_await GetOnce(session, router, key, 0, context, expiry);
+                               PairFacts* facts) {
+  Attempt<Value> value = co_await GetOnce(session, router, key, 0, context, facts);
   while (KeptChanging(value.status())) {
     // The server copies the current value for this get.
     ++session->metrics()->extent_retries;
     WorkerConnection* const worker = router->worker();
     const uint16_t copy = co_await session->connections()->TakeNumber(worker, context.deadline_ns);
     if (copy != 0) {
-      value = co_await GetOnce(session, router, key, copy, context, expiry);
+      value = co_await GetOnce(session, router, key, copy, context, facts);
       session->connections()->GiveNumber(worker, copy);
     }
     if (session->closed()) co_return ClientLoop::Closed();
@@ -286,28 +293,60 @@ Task<Attempt<TimeLeft>> TimeLeftByCall(Session* session, KeyRouter* router, std:
   co_return TimeLeft(static_cast<int64_t>(life.expiry - life.time_ns));
 }
 
-Task<Attempt<bool>> WriteHere(Session* session, KeyRouter* router, std::string_view key,
-                              std::optional<std::string_view> value, Pointer hint, CallContext context,
-                              uint64_t expires) {
+namespace {
+
+MessageKind KindOf(const KeyWrite& write) {
+  if (write.condition.has_value()) return MessageKind::kWriteIf;
+  return write.value.has_value() ? MessageKind::kPut : MessageKind::kDelete;
+}
+
+// Returns the request without the value, which follows unless it was uploaded.
+std::string MakeWriteRequest(Pointer root, Pointer hint, const KeyWrite& write, uint16_t upload) {
+  if (!write.value.has_value() && !write.condition.has_value()) {
+    return MakeKeyRequest(MessageKind::kDelete, root, hint, write.key);
+  }
+  const std::string_view value = write.value.value_or("");
+  const auto value_bytes = static_cast<uint32_t>(value.size());
+  const uint64_t crc = write.value.has_value() ? Crc64(value, Crc64(write.key)) : 0;
+  if (!write.condition.has_value()) {
+    return MakePutRequest(root, hint, crc, write.key, value_bytes, upload, write.expires);
+  }
+  ConditionalWrite conditional{write.key, *write.condition, std::nullopt, crc, write.expires, upload};
+  if (write.value.has_value()) conditional.value_bytes = value_bytes;
+  return MakeWriteIfRequest(root, hint, conditional);
+}
+
+// Returns the result in the reply to a write.
+template <typename Result>
+absl::StatusOr<Result> ParseWritten(ConstBytes bytes, MessageKind kind) {
+  if constexpr (std::is_same_v<Result, bool>) {
+    ASSIGN_OR_RETURN(const WriteReply written, ParseWriteReply(bytes, kind));
+    return written.existed != 0;
+  } else {
+    ASSIGN_OR_RETURN(const WriteIfReply written, ParseWriteIfReply(bytes));
+    return WriteIfResult{written.applied != 0, written.existed != 0, written.stamp};
+  }
+}
+
+}  // namespace
+
+template <typename Result>
+Task<Attempt<Result>> WriteHere(Session* session, KeyRouter* router, KeyWrite write, Pointer hint,
+                                CallContext context) {
   if (session->closed()) co_return ClientLoop::Closed();
   WorkerConnection* const worker = router->worker();
-  const MessageKind kind = value.has_value() ? MessageKind::kPut : MessageKind::kDelete;
+  const MessageKind kind = KindOf(write);
   uint16_t upload = 0;
-  std::string request;
-  std::string_view body;
-  if (value.has_value()) {
-    if (sizeof(PutRequest) + key.size() + value->size() > kMessageBytesMax) {
-      const absl::StatusOr<uint16_t> uploaded = co_await Upload(session, worker, *value, context.deadline_ns);
-      if (!uploaded.ok()) co_return ReadFailed<bool>(router, uploaded.status());
-      upload = *uploaded;
-    } else {
-      body = *value;
-    }
-    request = MakePutRequest(router->root(), hint, Crc64(*value, Crc64(key)), key, static_cast<uint32_t>(value->size()),
-                             upload, expires);
-  } else {
-    request = MakeKeyRequest(kind, router->root(), hint, key);
+  std::string_view body = write.value.value_or("");
+  const size_t others_bytes =
+      write.condition.has_value() ? sizeof(WriteIfRequest) + write.condition->value.size() : sizeof(PutRequest);
+  if (others_bytes + write.key.size() + body.size() > kMessageBytesMax) {
+    const absl::StatusOr<uint16_t> uploaded = co_await Upload(session, worker, body, context.deadline_ns);
+    if (!uploaded.ok()) co_return ReadFailed<Result>(router, uploaded.status());
+    upload = *uploaded;
+    body = {};
   }
+  const std::string request = MakeWriteRequest(router->root(), hint, write, upload);
   // All writes to a table are calls, so there is nothing to learn.
   const Feedback::Learn learn = router->in_table() ? Feedback::kNothing
                                 : hint.null()      ? Feedback::kTime
@@ -316,17 +355,17 @@ Task<Attempt<bool>> WriteHere(Session* session, KeyRouter* router, std::string_v
       .head = request, .body = body, .reply_bytes_max = ReplyRoom(session), .deadline_ns = context.deadline_ns};
   const absl::StatusOr<ConstBytes> reply =
       co_await session->connections()->Call(worker, call, {router->selector(), learn});
-  const auto parse = [kind](ConstBytes bytes) -> absl::StatusOr<bool> {
-    ASSIGN_OR_RETURN(const WriteReply written, ParseWriteReply(bytes, kind));
-    return written.existed != 0;
-  };
+  const auto parse = [kind](ConstBytes bytes) { return ParseWritten<Result>(bytes, kind); };
   absl::Status refused;  // The reply must be read before this suspends.
-  Attempt<bool> result = TakeAnswer<bool>(router, key, kind, reply, parse, &refused);
+  Attempt<Result> result = TakeAnswer<Result>(router, write.key, kind, reply, parse, &refused);
   if (!refused.ok()) refused = co_await PauseRefused(session, router, refused, context.deadline_ns);
   if (!refused.ok()) result = refused;
   if (upload != 0) session->connections()->GiveNumber(worker, upload);
   co_return result;
 }
+
+template Task<Attempt<bool>> WriteHere(Session*, KeyRouter*, KeyWrite, Pointer, CallContext);
+template Task<Attempt<WriteIfResult>> WriteHere(Session*, KeyRouter*, KeyWrite, Pointer, CallContext);
 
 Task<Attempt<RangeSlice>> CountHere(Session* session, KeyRouter* router, std::string_view from, std::string_view to,
                                     CallContext context) {

@@ -24,8 +24,6 @@ inline constexpr int kReadAttemptsMax = 8;
 
 // Returns InvalidArgument if the key is empty or too long. `takers` names in the message what limits the length.
 absl::Status CheckKey(std::string_view key, size_t key_bytes_max, std::string_view takers);
-// Returns InvalidArgument if the value is too long.
-absl::Status CheckValue(std::string_view key, std::string_view value);
 // Converts the status of a failed read: a read changes nothing, so a lost connection is plain Unavailable.
 absl::Status ReadOutcome(absl::Status status);
 // Returns true if a read was interfered with by writers too often.
@@ -50,15 +48,28 @@ Task<absl::StatusOr<bool>> FetchBytes(Session* session, WorkerConnection* worker
 // worker itself can tell.
 Task<ServerTime::Life> LifeAt(Session* session, WorkerConnection* worker, Expiry expiry, CallContext context);
 
-// Sets *expiry, if that is not null, to the found pair's.
+// What a get finds of a pair besides its value.
+struct PairFacts {
+  Expiry expiry = kNeverExpires;
+  uint64_t stamp = 0;  // 0: it has none.
+};
+// Sets *facts, if that is not null, to those of the found pair.
 Task<Attempt<Value>> GetByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context,
-                               Expiry* expiry = nullptr);
+                               PairFacts* facts = nullptr);
 Task<Attempt<bool>> ContainsByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context);
-// Tries a write once at the region that the router is at: a put, or a delete if there is no `value`. `hint` is the
-// key's leaf, or null. `expires` is that of a put (PutRequest).
-Task<Attempt<bool>> WriteHere(Session* session, KeyRouter* router, std::string_view key,
-                              std::optional<std::string_view> value, Pointer hint, CallContext context,
-                              uint64_t expires = kNeverExpires);
+// A put, or a delete if there is no `value`.
+struct KeyWrite {
+  std::string_view key;
+  std::optional<std::string_view> value = {};
+  uint64_t expires = kNeverExpires;  // Of a put (PutRequest).
+  std::optional<WriteCondition> condition = {};
+};
+// Returns InvalidArgument if the value, or that of the condition, is too long.
+absl::Status CheckWrite(const KeyWrite& write);
+// Tries a write once at the region that the router is at. `hint` is the key's leaf, or null. Its result is a bool,
+// whether the key was there before, if it has no condition, and otherwise a WriteIfResult.
+template <typename Result>
+Task<Attempt<Result>> WriteHere(Session* session, KeyRouter* router, KeyWrite write, Pointer hint, CallContext context);
 // How long a pair is there from when its server answers: nullopt if it is not, INT64_MAX if it has no expiry.
 using TimeLeft = std::optional<int64_t>;
 Task<Attempt<TimeLeft>> TimeLeftByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context);

@@ -23,7 +23,8 @@ class WriteTest : public KeyRouterTest {
     const absl::Status found = co_await router.FindConnection();
     if (!found.ok()) co_return found;
     const CallContext context{Path::kServer, session_.NowNs(), session_.NowNs() + kTimeoutNs};
-    co_return co_await WriteHere(&session_, &router, "key", "value", {}, context);
+    const KeyWrite write{"key", "value"};
+    co_return co_await WriteHere<bool>(&session_, &router, write, {}, context);
   }
 };
 

@@ -77,19 +77,19 @@ Task<absl::StatusOr<T>> RunRead(Session* session, const std::string* table, Oper
   co_return result;
 }
 
-// Runs a put, or a delete if there is no `value`, from its Begin to its End.
-template <typename Here>
-Task<absl::StatusOr<bool>> RunWrite(Session* session, const std::string* table, std::string_view key,
-                                    std::optional<std::string_view> value, CallOptions options, Here here) {
+// Runs a write of one key, from its Begin to its End. For the result see WriteHere.
+template <typename Result, typename Here>
+Task<absl::StatusOr<Result>> RunWrite(Session* session, const std::string* table, KeyWrite write, CallOptions options,
+                                      Here here) {
   const CallContext context = session->Begin(options, OperationKind::kWrite);
-  absl::StatusOr<bool> existed = false;
-  if (const absl::Status status = value.has_value() ? CheckValue(key, *value) : absl::OkStatus(); !status.ok()) {
-    existed = status;
+  absl::StatusOr<Result> result = Result{};
+  if (const absl::Status status = CheckWrite(write); !status.ok()) {
+    result = status;
   } else {
-    existed = co_await Operate<bool>(session, table, key, context, std::move(here));
+    result = co_await Operate<Result>(session, table, write.key, context, std::move(here));
   }
-  session->End(context, existed.status());
-  co_return existed;
+  session->End(context, result.status());
+  co_return result;
 }
 
 }  // namespace cell

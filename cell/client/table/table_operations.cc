@@ -135,13 +135,16 @@ Task<absl::StatusOr<bool>> ContainsInTable(Session* session, const std::string* 
                        });
 }
 
-Task<absl::StatusOr<bool>> WriteToTable(Session* session, const std::string* table, std::string_view key,
-                                        std::optional<std::string_view> value, CallOptions options, uint64_t expires) {
-  return RunWrite(session, table, key, value, options,
-                  [session, key, value, expires](KeyRouter* router, const CallContext& context) {
-                    return WriteHere(session, router, key, value, {}, context, expires);
-                  });
+template <typename Result>
+Task<absl::StatusOr<Result>> WriteToTable(Session* session, const std::string* table, KeyWrite write,
+                                          CallOptions options) {
+  return RunWrite<Result>(session, table, write, options,
+                          [session, write](KeyRouter* router, const CallContext& context) {
+                            return WriteHere<Result>(session, router, write, {}, context);
+                          });
 }
+template Task<absl::StatusOr<bool>> WriteToTable(Session*, const std::string*, KeyWrite, CallOptions);
+template Task<absl::StatusOr<WriteIfResult>> WriteToTable(Session*, const std::string*, KeyWrite, CallOptions);
 
 Task<absl::StatusOr<TimeLeft>> TimeLeftInTable(Session* session, const std::string* table, std::string_view key,
                                                CallOptions options) {

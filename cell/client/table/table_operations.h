@@ -1,5 +1,5 @@
-// Implements Get, Contains, Put, Delete and TimeLeft in a Pilaf table. The steps of a lookup by reads are in
-// pilaf/lookup.h. Internal to cell/client. Not thread-safe.
+// Implements Get, Contains, Put, Delete, their conditional forms, and TimeLeft in a Pilaf table. The steps of a lookup
+// by reads are in pilaf/lookup.h. Internal to cell/client. Not thread-safe.
 #pragma once
 
 #include <optional>
@@ -16,11 +16,10 @@ Task<absl::StatusOr<Value>> GetFromTable(Session* session, const std::string* ta
                                          bool serializable, CallOptions options);
 Task<absl::StatusOr<bool>> ContainsInTable(Session* session, const std::string* table, std::string_view key,
                                            bool serializable, CallOptions options);
-// Executes a put, or a delete if there is no `value`. Returns true if the key was there before. `expires`: see
-// Expires::on_wire.
-Task<absl::StatusOr<bool>> WriteToTable(Session* session, const std::string* table, std::string_view key,
-                                        std::optional<std::string_view> value, CallOptions options,
-                                        uint64_t expires = 0);
+// Result: see WriteHere.
+template <typename Result>
+Task<absl::StatusOr<Result>> WriteToTable(Session* session, const std::string* table, KeyWrite write,
+                                          CallOptions options);
 // Asks the key's server how long its pair is there.
 Task<absl::StatusOr<TimeLeft>> TimeLeftInTable(Session* session, const std::string* table, std::string_view key,
                                                CallOptions options);

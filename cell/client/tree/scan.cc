@@ -204,12 +204,12 @@ class Scan::Cursor : public DetachedTask {
       if (!fetched.ok() || i > 0) co_return fetched.status();
       // If it is the first one, the batch is this entry alone, as its server has it at one moment, because it may be
       // written faster than it can be fetched.
-      Expiry expiry = kNeverExpires;
-      const Attempt<Value> value = co_await GetByCall(session_, &*router_, key, context, &expiry);
+      PairFacts facts;
+      const Attempt<Value> value = co_await GetByCall(session_, &*router_, key, context, &facts);
       if (!value.ok() || !value->has_value()) co_return value.status();
       if ((*value)->has_value()) {
         const std::string entry = key + ***value;
-        batch->Add({batch->Copy(entry.data(), entry.size()), key.size(), entry.size() - key.size(), expiry});
+        batch->Add({batch->Copy(entry.data(), entry.size()), key.size(), entry.size() - key.size(), facts.expiry});
       }
       if (behind.empty()) break;
       position_.MoveTo(behind);

@@ -40,7 +40,9 @@ Task<absl::StatusOr<bool>> Search(Session* session, KeyRouter* router, std::stri
   co_return false;
 }
 
-Task<Attempt<Value>> GetByReads(Session* session, KeyRouter* router, std::string_view key, CallContext context) {
+// Sets *facts, if that is not null, to those of the found pair.
+Task<Attempt<Value>> GetByReads(Session* session, KeyRouter* router, std::string_view key, CallContext context,
+                                PairFacts* facts = nullptr) {
   WalkedLeaf walked(session->tree()->pool());
   std::optional<LeafPair> pair;
   for (int attempt = 0; attempt < kReadAttemptsMax; ++attempt) {
@@ -54,6 +56,7 @@ Task<Attempt<Value>> GetByReads(Session* session, KeyRouter* router, std::string
       if (life == ServerTime::Life::kUndecided) break;
       if (life == ServerTime::Life::kExpired) pair.reset();
     }
+    if (facts != nullptr && pair.has_value()) *facts = {pair->expiry, pair->stamp};
     if (!pair.has_value() || pair->is_inline) {
       if (session->view()->Leased(router->holder())) {
         if (!pair.has_value()) co_return Value();
@@ -96,7 +99,23 @@ Task<Attempt<Value>> GetByReads(Session* session, KeyRouter* router, std::string
   }
   // Its server can read it between two writes if it is written as fast as it is read, knows whether it has expired, and
   // whether this client may have it.
-  co_return co_await GetByCall(session, router, key, context);
+  co_return co_await GetByCall(session, router, key, context, facts);
+}
+
+Task<Attempt<std::optional<StampedValue>>> GetStampedHere(Session* session, KeyRouter* router, std::string_view key,
+                                                          CallContext context) {
+  PairFacts facts;
+  Attempt<Value> value;
+  if (session->ChoosePath(router->selector(), context) == Path::kServer) {
+    value = co_await GetByCall(session, router, key, context, &facts);
+  } else {
+    value = co_await GetByReads(session, router, key, context, &facts);
+  }
+  if (!value.ok()) co_return value.status();
+  if (!value->has_value()) co_return std::nullopt;
+  std::optional<StampedValue> stamped;
+  if ((*value)->has_value()) stamped = StampedValue{***std::move(value), facts.stamp};
+  co_return stamped;
 }
 
 Task<Attempt<bool>> ContainsByReads(Session* session, KeyRouter* router, std::string_view key, CallContext context) {
@@ -117,20 +136,20 @@ Task<Attempt<bool>> ContainsByReads(Session* session, KeyRouter* router, std::st
   co_return life == ServerTime::Life::kAlive;
 }
 
-Task<Attempt<bool>> WriteHereByPath(Session* session, KeyRouter* router, std::string_view key,
-                                    std::optional<std::string_view> value, CallContext context, uint64_t expires) {
+template <typename Result>
+Task<Attempt<Result>> WriteHereByPath(Session* session, KeyRouter* router, KeyWrite write, CallContext context) {
   Pointer hint;  // The leaf, if this client finds it by reads.
   // A write that waits for its log takes the same time with and without a hint, as far as can be seen.
   const bool waits = session->view()->cluster().durability == Durability::kSync;
   if (waits && context.path == Path::kHybrid) context.path = Path::kServer;
   if (session->ChoosePath(router->selector(), context) == Path::kClient) {
     WalkedLeaf walked(session->tree()->pool());
-    const absl::StatusOr<bool> here = co_await Search(session, router, key, context, &walked);
+    const absl::StatusOr<bool> here = co_await Search(session, router, write.key, context, &walked);
     if (!here.ok() && !AsksServer(here.status(), context)) co_return ReadOutcome(here.status());
     if (here.ok() && !*here) co_return std::nullopt;
     if (here.ok()) hint = walked.leaf.self();  // Otherwise the server finds it.
   }
-  co_return co_await WriteHere(session, router, key, value, hint, context, expires);
+  co_return co_await WriteHere<Result>(session, router, write, hint, context);
 }
 
 }  // namespace
@@ -153,13 +172,23 @@ Task<absl::StatusOr<bool>> ContainsInTree(Session* session, std::string_view key
                        });
 }
 
-Task<absl::StatusOr<bool>> WriteToTree(Session* session, std::string_view key, std::optional<std::string_view> value,
-                                       CallOptions options, uint64_t expires) {
-  return RunWrite(session, nullptr, key, value, options,
-                  [session, key, value, expires](KeyRouter* router, const CallContext& context) {
-                    return WriteHereByPath(session, router, key, value, context, expires);
-                  });
+Task<absl::StatusOr<std::optional<StampedValue>>> GetStampedFromTree(Session* session, std::string_view key,
+                                                                     CallOptions options) {
+  return RunRead<std::optional<StampedValue>>(session, nullptr, OperationKind::kGet, key, options,
+                                              [session, key](KeyRouter* router, const CallContext& context) {
+                                                return GetStampedHere(session, router, key, context);
+                                              });
 }
+
+template <typename Result>
+Task<absl::StatusOr<Result>> WriteToTree(Session* session, KeyWrite write, CallOptions options) {
+  return RunWrite<Result>(session, nullptr, write, options,
+                          [session, write](KeyRouter* router, const CallContext& context) {
+                            return WriteHereByPath<Result>(session, router, write, context);
+                          });
+}
+template Task<absl::StatusOr<bool>> WriteToTree(Session*, KeyWrite, CallOptions);
+template Task<absl::StatusOr<WriteIfResult>> WriteToTree(Session*, KeyWrite, CallOptions);
 
 Task<absl::StatusOr<TimeLeft>> TimeLeftInTree(Session* session, std::string_view key, CallOptions options) {
   return RunRead<TimeLeft>(session, nullptr, OperationKind::kContains, key, options,

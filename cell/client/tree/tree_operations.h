@@ -1,4 +1,5 @@
-// Implements Get, Contains, Put, Delete and TimeLeft in the tree. Internal to cell/client. Not thread-safe.
+// Implements Get, Contains, Put, Delete, their conditional forms, and TimeLeft in the tree. Internal to cell/client.
+// Not thread-safe.
 #pragma once
 
 #include <optional>
@@ -10,11 +11,12 @@ namespace cell {
 
 // `key` and `value` must live until the task has ended.
 Task<absl::StatusOr<Value>> GetFromTree(Session* session, std::string_view key, CallOptions options);
+Task<absl::StatusOr<std::optional<StampedValue>>> GetStampedFromTree(Session* session, std::string_view key,
+                                                                     CallOptions options);
 Task<absl::StatusOr<bool>> ContainsInTree(Session* session, std::string_view key, CallOptions options);
-// Executes a put, or a delete if there is no `value`. Returns true if the key was there before. `expires`: see
-// PutRequest.
-Task<absl::StatusOr<bool>> WriteToTree(Session* session, std::string_view key, std::optional<std::string_view> value,
-                                       CallOptions options, uint64_t expires = 0);
+// Result: see WriteHere.
+template <typename Result>
+Task<absl::StatusOr<Result>> WriteToTree(Session* session, KeyWrite write, CallOptions options);
 // Asks the key's server how long its pair is there.
 Task<absl::StatusOr<TimeLeft>> TimeLeftInTree(Session* session, std::string_view key, CallOptions options);
 

@@ -45,7 +45,7 @@ class TreeOperationsTest : public TreeTest {
       Store(to.data(), ReplyOf<WriteReply>(MessageKind::kPut));
       return sizeof(WriteReply);
     };
-    const absl::StatusOr<bool> existed = session_.Run(WriteToTree(&session_, key, "new", Over(path)));
+    const absl::StatusOr<bool> existed = session_.Run(WriteToTree<bool>(&session_, {key, "new"}, Over(path)));
     CELL_CHECK(existed.ok());
     return hint;
   }

@@ -18,6 +18,7 @@ class MeganodeRegionSplit : public RegionSplit {
 
   absl::StatusOr<bool> Copy(size_t steps) override { return split_.Copy(steps * pace_.copied); }
   const absl::Status& mirrored() const override { return split_.mirrored(); }
+  void TakeStamps() override { split_.TakeStamps(); }
   void LogCut() const override {
     lower_->log->Append(RecordKind::kCut, split_.key(), EncodeCut(upper_->region(), upper_->epoch()));
   }
@@ -52,6 +53,7 @@ class PartSplit : public RegionSplit {
 
   absl::StatusOr<bool> Copy(size_t steps) override { return split_.Copy(static_cast<uint32_t>(steps) * units_); }
   const absl::Status& mirrored() const override { return split_.mirrored(); }
+  void TakeStamps() override {}
   void LogCut() const override {
     const HashCutValue cut{first(), upper_->region(), static_cast<uint32_t>(upper_->epoch())};
     lower_->log->Append(RecordKind::kHashCut, "", std::string_view(reinterpret_cast<const char*>(&cut), sizeof(cut)));

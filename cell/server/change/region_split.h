@@ -47,6 +47,8 @@ class RegionSplit {
   virtual absl::StatusOr<bool> Copy(size_t steps) = 0;
   // Returns OK if `upper` has taken all writes so far. If so, and if nothing is written any more, Cut does not fail.
   virtual const absl::Status& mirrored() const = 0;
+  // Makes the next stamps of `upper` later than those that `lower` has given so far.
+  virtual void TakeStamps() = 0;
   // Appends the record of the cut to the log of `lower`.
   virtual void LogCut() const = 0;
   // Makes the upper part belong only to `upper`. REQUIRES: Copy returned true.

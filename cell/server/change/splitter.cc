@@ -184,6 +184,7 @@ Task<absl::Status> Splitter::Cut(HeldRegion* lower, HeldRegion* upper, RegionSpl
     const int64_t frozen_ns = clock_->NowNs();
     lower->ChangeState(RegionState::kFrozen);
     absl::Status status = co_await logs_->Settled(lower->region());
+    split->TakeStamps();
     if (status.ok()) status = co_await logs_->Flushed(upper->region());
     if (status.ok()) status = split->mirrored();
     if (status.ok()) {

@@ -76,9 +76,7 @@ struct Checkpointer::Draft {
   void Add(RecordKind kind, std::string_view key, std::string_view value) {
     AppendRecord(NextContext(), kind, key, value, {}, &chunk);
   }
-  void AddPair(std::string_view key, std::string_view value, Expiry expiry) {
-    AppendPut(NextContext(), key, value, expiry, &chunk);
-  }
+  void AddPair(const LoggedPair& pair) { AppendPut(NextContext(), pair, &chunk); }
   RecordContext NextContext() { return {held->region(), held->log->epoch(), ++records, 0}; }
 };
 
@@ -103,7 +101,7 @@ Task<absl::Status> Checkpointer::AddMeganode(Draft* draft) {
         const LeafPair pair = leaf->pair(i);
         const absl::StatusOr<std::string_view> value = tree.VerifiedValueOf(key, pair);
         if (!value.ok()) co_return value.status();
-        draft->AddPair(key, *value, pair.expiry);
+        draft->AddPair({key, *value, pair.expiry, pair.stamp});
       } else {
         const Pointer child = leaf->inner_slot(i).child();
         draft->Add(RecordKind::kRoute, key, std::string_view(reinterpret_cast<const char*>(&child), sizeof(child)));
@@ -128,7 +126,7 @@ Task<absl::Status> Checkpointer::AddTable(Draft* draft) {
   HashTable* const table = draft->held->hash;
   HashWalk walk(table);
   const uint32_t units = std::max<uint32_t>(1, kHashBytesPerStep / table->geometry().unit_bytes());
-  const HashTable::Visit visit = [draft](const HashPair& pair) { draft->AddPair(pair.key, pair.value, pair.expiry); };
+  const HashTable::Visit visit = [draft](const HashPair& pair) { draft->AddPair({pair.key, pair.value, pair.expiry}); };
   for (;;) {
     const absl::StatusOr<bool> step = walk.Step(units, visit);
     if (!step.ok()) co_return step.status();
@@ -198,6 +196,8 @@ Task<absl::Status> Checkpointer::WriteCheckpoint(HeldRegion* held, std::shared_p
   const HeldRegion::RangeRecord range = held->range_record();
   draft.Add(RecordKind::kBegin, "", BeginValue(region));
   draft.Add(range.kind, range.key, range.value);
+  const bool stamps = held->tree != nullptr && held->tree->tier() == 0;
+  if (stamps) draft.Add(RecordKind::kStampBound, "", EncodeStampBound(held->stamp_bound()));
   if (held->tree != nullptr) {
     status = co_await AddMeganode(&draft);
   } else {

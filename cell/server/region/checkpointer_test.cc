@@ -96,6 +96,27 @@ TEST_F(CheckpointerTest, PairsOfTreesAndTablesKeepTheirExpiry) {
   }
 }
 
+// After a checkpoint the stamps are in it alone, and that of the deleted key is below its bound.
+TEST_F(CheckpointerTest, ACheckpointHasStampsAndTheirBound) {
+  Put("deleted");
+  Put("key");
+  const uint64_t stamp = region()->tree->Find("key")->pair->stamp;
+  Put("deleted");
+  const uint64_t last = region()->tree->header().last_stamp;
+  ASSERT_TRUE(*region()->store->Delete("deleted"));
+  ASSERT_TRUE(Run(checkpointer_.Checkpoint(kRegion)).ok());
+  ASSERT_EQ(Parts(LogPart::Kind::kSegment), 1);
+  LogReplay replay(&store_, kRegion);
+  ASSERT_TRUE(replay.Open().ok());
+  EXPECT_GE(replay.last_stamp(), last);
+  const absl::Status read = replay.ForEach([&](const LogRecord& record) {
+    EXPECT_EQ(record.key, "key");
+    EXPECT_EQ(record.stamp, stamp);
+    return absl::OkStatus();
+  });
+  EXPECT_TRUE(read.ok()) << read;
+}
+
 // Neither the records before the checkpoint nor those that it includes wait until a flush is due.
 TEST_F(CheckpointerTest, ACheckpointAsksForTheFlushesThatItNeeds) {
   Put("key");

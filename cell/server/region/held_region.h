@@ -42,12 +42,18 @@ struct PendingWrite {
   std::string key;
   PairStore::Prepared prepared;  // Set for puts.
   Pointer hint;
+  // Set for conditional writes.
+  bool conditional = false;
+  bool refused = false;  // Its condition did not hold. It changes nothing, and waits for what it saw to be on disk.
+  bool existed = false;  // The key was there when that was decided...
+  uint64_t stamp = 0;    // ...and if refused, its pair has this stamp.
   // Set for slices of a range.
   std::vector<std::string> keys = {};  // Those of one leaf, in order, instead of `key`.
   std::shared_ptr<DeletedSlice> slice = nullptr;
   bool clears = false;  // It deletes all pairs of the region, instead of `keys`.
 
   bool Changes(std::string_view a_key) const {
+    if (refused) return false;
     if (kind != MessageKind::kDeleteRange) return key == a_key;
     return clears || std::binary_search(keys.begin(), keys.end(), a_key);
   }
@@ -117,9 +123,10 @@ class HeldRegion {
     log = std::move(to);
     log_first = first;
     log_bytes_at_checkpoint_ = 0;
+    flush_.stamp_bound = flush_.stamp_bound_at = 0;
     store->set_on_write([this](const PairStore::Write& write) {
       if (write.kind == RecordKind::kPut) {
-        log->AppendPut(write.key, write.value, write.expiry);
+        log->AppendPut({write.key, write.value, write.expiry, write.stamp});
       } else {
         log->Append(write.kind, write.key, write.value);
       }
@@ -139,6 +146,12 @@ class HeldRegion {
   // oldest record that is not on disk is older by now than it may be.
   bool late(const Clock& clock) const {
     return flush_.much_waits || (flush_.late_at_ns != INT64_MAX && clock.NowNs() > flush_.late_at_ns);
+  }
+
+  // Returns the last bound of the meganode's stamps that is in the log, on disk or not. REQUIRES: there is a log.
+  uint64_t stamp_bound() const {
+    const RegionHeader& header = tree->header();
+    return std::max({header.stamp_bound, header.last_stamp, flush_.stamp_bound});
   }
 
   // Notes that a checkpoint of the region begins. REQUIRES: there is a log.
@@ -202,6 +215,8 @@ class HeldRegion {
     // Until this time, the next flush waits for as many records as were not on disk before the last one ended.
     int64_t gather_until_ns = 0;
     uint64_t gather_records = 0;
+    uint64_t stamp_bound = 0;     // The last bound of stamps that was appended.
+    uint64_t stamp_bound_at = 0;  // Its record's sequence. 0: it is on disk, or there is none.
   };
 
   static std::unique_ptr<PairStore> Open(RegionMemory* memory, const PairSettings& pairs) {

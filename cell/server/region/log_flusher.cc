@@ -52,6 +52,7 @@ Task<absl::Status> LogFlusher::Create(uint32_t region) {
   if (!status.ok()) co_return status;
   HeldRegion* const held = regions_->Find(region);
   held->SetLog(std::make_shared<RegionLog>(region, epoch, 1, std::move(writer)), log_first());
+  if (held->tree != nullptr) held->tree->set_stamp_bound(held->tree->header().last_stamp);  // None is on disk.
   const HeldRegion::RangeRecord range = held->range_record();
   held->log->Append(range.kind, range.key, range.value);
   co_return co_await Flushed(region);
@@ -74,10 +75,11 @@ Task<absl::Status> LogFlusher::Continue(uint32_t region, uint64_t epoch) {
 }
 
 Task<absl::Status> LogFlusher::Flushed(uint32_t region) {
-  for (;;) {
+  for (bool first = true;; first = false) {
     HeldRegion* const held = regions_->Find(region);
     if (held == nullptr) co_return absl::AbortedError("this worker no longer holds the region");
     if (held->log == nullptr) co_return absl::OkStatus();
+    if (first) BoundStamps(held);
     if (!held->log->status().ok()) co_return held->log->status();
     if (held->log->durable() == held->log->appended()) co_return absl::OkStatus();
     held->RequestFlush();
@@ -104,7 +106,17 @@ Task<bool> LogFlusher::RemoveLog(uint32_t region, uint64_t last_epoch) {
   co_return removed.ok();
 }
 
+void LogFlusher::BoundStamps(HeldRegion* region) {
+  if (region->tree == nullptr || region->tree->tier() != 0) return;
+  HeldRegion::FlushState& flush = region->flush_;
+  const std::optional<uint64_t> next = region->tree->NextStampBound(flush.stamp_bound);
+  if (!next.has_value()) return;
+  flush.stamp_bound = *next;
+  flush.stamp_bound_at = region->log->Append(RecordKind::kStampBound, "", EncodeStampBound(*next));
+}
+
 void LogFlusher::BeginFlush(HeldRegion* region) {
+  BoundStamps(region);
   struct Job {
     std::shared_ptr<RegionLog> log;
     RegionLog::Flush flush;
@@ -121,6 +133,7 @@ void LogFlusher::BeginFlush(HeldRegion* region) {
                job->log->EndFlush(std::move(job->flush), job->status);
                HeldRegion* const held = regions_->Find(job->log->region());
                NoteFlush(held, records, fabric_->NowNs() - job->begun_ns);
+               if (held != nullptr && held->log == job->log) NoteStampBound(held);
                if (held != nullptr) held->changed.Notify();
                if (job->status.ok()) return;
                ++counters_.failed;
@@ -147,6 +160,13 @@ void LogFlusher::NoteFlush(HeldRegion* region, uint64_t records, int64_t took_ns
   region->flush_.gather_records = records;
 }
 
+void LogFlusher::NoteStampBound(HeldRegion* region) {
+  HeldRegion::FlushState& flush = region->flush_;
+  if (flush.stamp_bound_at == 0 || flush.stamp_bound_at > region->log->durable()) return;
+  region->tree->set_stamp_bound(flush.stamp_bound);
+  flush.stamp_bound_at = 0;
+}
+
 int64_t LogFlusher::DueNs(const HeldRegion& region) const {
   const HeldRegion::FlushState& flush = region.flush_;
   if (flush.requested) return flush.dirty_since_ns;
@@ -159,6 +179,7 @@ void LogFlusher::Look(HeldRegion* region, int64_t now_ns) {
   RegionLog* const log = region->log.get();
   if (log == nullptr) return;
   HeldRegion::FlushState& flush = region->flush_;
+  if (!log->dirty() && region->tree != nullptr && region->tree->WantsStamps()) BoundStamps(region);
   if (!log->dirty()) {
     flush.dirty_since_ns = flush.flush_begun_ns = 0;
     flush.late_at_ns = INT64_MAX;

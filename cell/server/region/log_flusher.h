@@ -12,6 +12,8 @@
 // A log that has been idle, or was closed (Finish), ends with a marker, which says that the last record is on disk.
 // Recovery therefore distinguishes a record that was damaged later from one that was never written whole.
 //
+// Each flush of a meganode's log takes a bound of its stamps along if the last one will not do for long (log_record.h).
+//
 // Blocking work runs on a thread pool. A log that has failed stays failed: its region can be read, but not written,
 // until the disk answers again and the region is claimed at the next epoch (Recoverer). An open that finds no
 // descriptor is not a failure of the log, and is tried again.
@@ -85,7 +87,8 @@ class LogFlusher {
   bool found_anothers() const { return found_anothers_; }
   // Continues the log of a region that came from another worker, or back, at `epoch`.
   Task<absl::Status> Continue(uint32_t region, uint64_t epoch);
-  // Waits until everything that was appended to the region's log is on disk. Returns an error if it never will be.
+  // Waits until everything that was appended to the region's log is on disk, and a bound of its stamps that will do for
+  // some time. Returns an error if it never will be.
   Task<absl::Status> Flushed(uint32_t region);
   // Waits until everything in the region's log is applied, too. REQUIRES: the region is frozen.
   Task<absl::Status> Settled(uint32_t region);
@@ -123,7 +126,11 @@ class LogFlusher {
   absl::Status Unfinished() const;
   void Look(HeldRegion* region, int64_t now_ns);
   void MarkIfIdle(HeldRegion* region, int64_t now_ns);
+  // Appends a bound of the stamps unless the last one will do.
+  void BoundStamps(HeldRegion* region);
   void BeginFlush(HeldRegion* region);
+  // Notes that the last bound of the stamps is on disk, if it is.
+  static void NoteStampBound(HeldRegion* region);
   // Notes that a flush has ended, before which `records` were not on disk.
   void NoteFlush(HeldRegion* region, uint64_t records, int64_t took_ns);
   // Returns when the next flush begins at the latest. REQUIRES: the log is dirty, and dirty_since_ns is known.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "cell/log/log_replay.h"
 #include "cell/server/region/logged_region_test.h"
 
 namespace cell {
@@ -191,6 +192,41 @@ TEST_F(LogFlusherTest, ARequestWithoutAnythingToFlushIsForgotten) {
   PassTime(kBoundNs / 5);
   EXPECT_TRUE(region()->log->dirty());
   EXPECT_FALSE(region()->log->flushing());
+}
+
+// So that no later owner gives one of them again.
+TEST_F(LogFlusherTest, NoStampIsGivenAboveABoundThatIsOnDisk) {
+  const auto bound_on_disk = [this] {
+    LogReplay replay(&store_, kRegion);
+    EXPECT_TRUE(replay.Open().ok());
+    return replay.last_stamp();
+  };
+  const auto last_stamp = [this] { return region()->tree->header().last_stamp; };
+  const uint64_t first = bound_on_disk();
+  EXPECT_GT(first, last_stamp());
+  EXPECT_EQ(region()->tree->header().stamp_bound, first);
+  // It takes over the keys of a region that has given all of these. Puts wait for a flush, which nothing else asks for.
+  region()->tree->RaiseLastStamp(first);
+  EXPECT_TRUE(absl::IsUnavailable(region()->store->Put("key", "value", Crc64("value", Crc64("key"))).status()));
+  TimeToFlush();
+  while (region()->tree->header().stamp_bound == first) Turn();
+  Put("key");
+  EXPECT_GT(last_stamp(), first);
+  EXPECT_LE(last_stamp(), bound_on_disk());
+  // A flush takes the next one along in time.
+  for (int i = 0; i < 100; ++i) {
+    region()->tree->RaiseLastStamp(last_stamp() + 1'000'000'000);
+    Put("key");
+    EXPECT_TRUE(Run(flusher_.Flushed(kRegion)).ok());
+    ASSERT_LE(last_stamp(), bound_on_disk());
+  }
+  // A log that takes nothing leaves the bound as it is.
+  const uint64_t bound = region()->tree->header().stamp_bound;
+  region()->tree->RaiseLastStamp(bound);
+  files_->FailAt(0, absl::DataLossError("the disk failed"));
+  for (int i = 0; i < 100; ++i) Turn();
+  EXPECT_EQ(region()->tree->header().stamp_bound, bound);
+  EXPECT_TRUE(absl::IsUnavailable(region()->store->Put("key", "value", Crc64("value", Crc64("key"))).status()));
 }
 
 // The region is about to be cut or copied: a write that is logged and not applied would be missing.

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
 #include "cell/tree/meganode_builder.h"
 #include "pilaf/hash_rebuild.h"
@@ -42,9 +43,10 @@ absl::Status BuildMeganode(const LogReplay& replay, uint32_t region, const Regio
     status = replay.ForEach([&](const LogRecord& record) {
       // The log may have more of these than there was room for: a put that was applied after its expiry took none.
       if (tree.Expired(record.expiry)) return absl::OkStatus();
-      return builder.Add(record.key, record.value, record.expiry);
+      return builder.Add(record.key, record.value, record.expiry, record.stamp);
     });
     if (status.ok()) status = builder.Finish();
+    if (!Mutated(Mutant::kStampsAgain)) tree.RaiseLastStamp(replay.last_stamp());
     if (!absl::IsResourceExhausted(status)) break;
   }
   return status;

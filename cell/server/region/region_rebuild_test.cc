@@ -96,6 +96,22 @@ TEST(RebuildRegion, StampsAreTheClocks) {
   EXPECT_EQ(asked, 2);
 }
 
+// A later owner gives later stamps, whatever its clock says: what was put last may be lost, and what was deleted is
+// gone.
+TEST(RebuildRegion, PairsKeepTheirStampsAndTheNextOnesAreLater) {
+  const auto word = [](uint64_t word) { return std::string(reinterpret_cast<const char*>(&word), sizeof(word)); };
+  const std::vector<Record> records = {Range(0),
+                                       {RecordKind::kStampBound, "", word(100)},
+                                       {RecordKind::kPutStamped, "a", word(7) + "1"},
+                                       {RecordKind::kPutStamped, "b", word(50) + "1"},
+                                       {RecordKind::kDelete, "b", ""}};
+  TreeReport report;
+  RegionHeader header;
+  ASSERT_TRUE(RebuildOf(records, kShape, {.cluster_time = [] { return 3; }}, &report, &header).ok());
+  EXPECT_EQ(report.keys, 1u);
+  EXPECT_EQ(header.last_stamp, 100u);
+}
+
 TEST(RebuildRegion, PairsKeepTheirExpiries) {
   const Expiry expiry = 7;
   const std::string value(reinterpret_cast<const char*>(&expiry), sizeof(expiry));

@@ -1,7 +1,8 @@
-// KeyedRequest is a parsed search or get, or a write: put, delete, or delete of a range. Pure.
+// KeyedRequest is a parsed search or get, or a write: put, delete, either with a condition, or delete of a range. Pure.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "absl/status/status.h"
@@ -22,11 +23,16 @@ struct KeyedRequest {
   uint16_t upload = 0;       // Puts: if not 0, the number of the upload that is the value.
   uint16_t copy = 0;         // Gets: if not 0, the number under which a large value is copied, to be fetched.
   uint64_t expires = 0;      // Puts: see PutRequest.
+  std::optional<WriteCondition> condition = {};  // Of a kWriteIf.
+  bool deletes = false;                          // A kWriteIf that is a delete.
+
+  bool IsPut() const { return kind == MessageKind::kPut || (kind == MessageKind::kWriteIf && !deletes); }
 };
 
 constexpr bool IsLookup(MessageKind kind) { return kind == MessageKind::kSearch || kind == MessageKind::kGet; }
 constexpr bool IsWrite(MessageKind kind) {
-  return kind == MessageKind::kPut || kind == MessageKind::kDelete || kind == MessageKind::kDeleteRange;
+  return kind == MessageKind::kPut || kind == MessageKind::kDelete || kind == MessageKind::kDeleteRange ||
+         kind == MessageKind::kWriteIf;
 }
 
 // Parses a request into *request, which is empty before. REQUIRES: `message` begins with a whole header of `kind`,
@@ -39,6 +45,16 @@ inline absl::Status ParseKeyedRequest(MessageKind kind, ConstBytes message, Keye
     request->root = parsed->fixed.root;
     request->key = parsed->key;
     request->value = parsed->value;
+    return absl::OkStatus();
+  }
+  if (kind == MessageKind::kWriteIf) {
+    const absl::StatusOr<ParsedWriteIf> parsed = ParseWriteIfRequest(message);
+    if (!parsed.ok()) return parsed.status();
+    const WriteIfRequest& write = parsed->fixed;
+    *request = {kind,      write.root,        write.hint,   parsed->key, parsed->value,
+                write.crc, write.value_bytes, write.upload, 0,           write.expires};
+    request->condition = WriteCondition{write.condition, write.stamp, parsed->condition_value};
+    request->deletes = write.deletes != 0;
     return absl::OkStatus();
   }
   if (kind != MessageKind::kPut) {

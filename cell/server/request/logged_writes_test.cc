@@ -56,6 +56,23 @@ class LoggedWritesTest : public RequestServiceTest {
   void SendDelete(const std::string& key, Reply* reply) {
     Send(MakeKeyRequest(MessageKind::kDelete, root_, {}, key), "", reply);
   }
+  // Sends a put with a condition, or a delete if there is no value.
+  void SendIf(const std::string& key, const WriteCondition& condition, const std::optional<std::string>& value,
+              Reply* reply) {
+    ConditionalWrite write{key, condition};
+    if (value.has_value()) write.value_bytes = static_cast<uint32_t>(value->size());
+    if (value.has_value()) write.crc = Crc64(*value, Crc64(key));
+    Send(MakeWriteIfRequest(root_, {}, write), value.value_or(""), reply);
+  }
+  // Waits for the answer to a conditional write. Returns "applied" or "refused", whether the key existed, and "stamped"
+  // if there is a pair with a stamp now; or the code of an error.
+  std::string AnswerIf(const Reply& reply) {
+    for (int i = 0; i < 1000 && !reply.done; ++i) Turn();
+    const absl::StatusOr<WriteIfReply> written = ParseWriteIfReply(AsBytes(reply.bytes));
+    if (!written.ok()) return absl::StatusCodeToString(written.status().code());
+    return fmt::format("{}{}{}", written->applied != 0 ? "applied" : "refused", written->existed != 0 ? " existed" : "",
+                       written->stamp != 0 ? " stamped" : "");
+  }
   // Waits for the answer. Returns its code.
   absl::StatusCode Answer(const Reply& reply) {
     for (int i = 0; i < 1000 && !reply.done; ++i) Turn();
@@ -110,6 +127,94 @@ TEST_F(LoggedWritesTest, ACheckKnowsWhatWritesHaveReserved) {
   EXPECT_EQ(FlushAndApply(), 2u);
   EXPECT_EQ(Answer(first), absl::StatusCode::kOk);
   EXPECT_EQ(Answer(second), absl::StatusCode::kOk);
+}
+
+// A condition is decided by the writes before it, applied or not. What it has seen is told once it is on disk: the
+// client of a put that was lost would otherwise contradict one that was told of it.
+TEST_F(LoggedWritesTest, AConditionSeesWhatIsLogged) {
+  const std::string large(300, 'l');  // In an extent.
+  for (const std::string& value : {std::string("value"), large}) {
+    SCOPED_TRACE(value.size());
+    Reply first, absent, present, same, other, again, none;
+    SendIf("key", {ConditionKind::kAbsent}, value, &first);
+    SendIf("key", {ConditionKind::kAbsent}, "late", &absent);
+    SendIf("key", {ConditionKind::kPresent}, value, &present);
+    SendIf("key", {ConditionKind::kValue, 0, value}, std::nullopt, &same);
+    SendIf("key", {ConditionKind::kValue, 0, value}, "late", &other);
+    SendIf("key", {ConditionKind::kAbsent}, "again", &again);
+    SendIf("key", {ConditionKind::kStamp, 1}, "late", &none);
+    EXPECT_EQ(region()->pending.size(), 7u);
+    for (int i = 0; i < 10; ++i) Turn();
+    EXPECT_FALSE(first.done || absent.done || present.done || same.done || other.done || again.done || none.done);
+    EXPECT_EQ(Get("key"), "absent");
+    EXPECT_EQ(FlushAndApply(), 7u);
+    EXPECT_EQ(AnswerIf(first), "applied stamped");
+    EXPECT_EQ(AnswerIf(absent), "refused existed stamped");
+    EXPECT_EQ(AnswerIf(present), "applied existed stamped");
+    EXPECT_EQ(AnswerIf(same), "applied existed");
+    EXPECT_EQ(AnswerIf(other), "refused");
+    EXPECT_EQ(AnswerIf(again), "applied stamped");
+    EXPECT_EQ(AnswerIf(none), "refused existed stamped");
+    EXPECT_EQ(Get("key"), "again");
+    Reply erase;
+    SendDelete("key", &erase);
+    EXPECT_EQ(FlushAndApply(), 1u);
+    EXPECT_EQ(Answer(erase), absl::StatusCode::kOk);
+  }
+}
+
+TEST_F(LoggedWritesTest, AConditionThatSawNothingThatIsLoggedIsAnsweredAtOnce) {
+  Reply put, refused;
+  SendPutOf("other", "value", &put);
+  SendIf("key", {ConditionKind::kPresent}, "value", &refused);
+  EXPECT_EQ(AnswerIf(refused), "refused");
+  EXPECT_FALSE(put.done);
+  EXPECT_EQ(FlushAndApply(), 1u);
+  EXPECT_EQ(Answer(put), absl::StatusCode::kOk);
+}
+
+TEST_F(LoggedWritesTest, AConditionOfAValueInATableSeesWhatIsLogged) {
+  uint32_t region = 2;
+  for (const uint32_t bucket_bytes : {0, 1024}) {
+    RegionContent content;
+    content.hash_range = HashRange{0, UINT32_MAX};
+    content.bucket_bytes = bucket_bytes;
+    HeldRegion* const table = *regions_.Create(region, content);
+    table->SetLog(std::make_shared<RegionLog>(region, 1, 1, nullptr), true);
+    const auto send = [&](const WriteCondition& condition, const std::string& value, Reply* reply) {
+      const ConditionalWrite write{"key", condition, static_cast<uint32_t>(value.size()), Crc64(value, Crc64("key"))};
+      Send(MakeWriteIfRequest(HashRootOf(region), {}, write), value, reply);
+    };
+    for (const std::string& value : {std::string("value"), std::string(3'000, 'v')}) {
+      SCOPED_TRACE(fmt::format("{} {}", bucket_bytes, value.size()));
+      Reply put, other, same, stamp;
+      send({ConditionKind::kAbsent}, value, &put);
+      send({ConditionKind::kValue, 0, value + "!"}, "late", &other);
+      send({ConditionKind::kValue, 0, value}, value, &same);
+      send({ConditionKind::kStamp, 1}, "late", &stamp);
+      ASSERT_EQ(table->pending.size(), 3u);
+      EXPECT_EQ(AnswerIf(stamp), "INVALID_ARGUMENT");
+      table->log->EndFlush(table->log->BeginFlush(), absl::OkStatus());
+      EXPECT_EQ(writes()->ApplyDurable(), 3u);
+      EXPECT_EQ(AnswerIf(put), "applied");
+      EXPECT_EQ(AnswerIf(other), "refused existed");
+      EXPECT_EQ(AnswerIf(same), "applied existed");
+      ASSERT_TRUE(*table->store->Delete("key"));
+    }
+    ++region;
+  }
+}
+
+// Nothing was written by a refused one, so its client may try again. Of the others it is not known.
+TEST_F(LoggedWritesTest, ARefusedWriteWhoseLogFailsIsToBeTriedAgain) {
+  Reply put, refused;
+  SendIf("key", {ConditionKind::kAbsent}, "value", &put);
+  SendIf("key", {ConditionKind::kAbsent}, "late", &refused);
+  ASSERT_EQ(region()->pending.size(), 2u);
+  EndFlush(absl::DataLossError("the disk failed"));
+  EXPECT_EQ(writes()->ApplyDurable(), 2u);
+  EXPECT_EQ(AnswerIf(put), "UNKNOWN");
+  EXPECT_EQ(AnswerIf(refused), "UNAVAILABLE");
 }
 
 // A record that cannot be applied must not get into the log.

@@ -82,6 +82,7 @@ void Lookups::End(BatchedRequest* request, const Meganode::Lookup& lookup) {
     reply.found = 1;
     reply.extent = pair->outside.extent;  // Null if the pair is inline.
     reply.crc = crc;
+    reply.stamp = pair->stamp;
     reply.value_bytes = pair->value_bytes;
   }
   EndGet(*request, to, value, pair.has_value() ? pair->expiry : kNeverExpires, &reply);

@@ -4,6 +4,7 @@
 
 #include "cell/base/bytes.h"
 #include "cell/base/mutant.h"
+#include "cell/base/status_macros.h"
 #include "fmt/format.h"
 #include "pilaf/hash_layout.h"
 
@@ -76,16 +77,22 @@ absl::Status Permissions::CheckKeyed(const IncomingCall& call, const KeyedReques
   if (request.kind == MessageKind::kDeleteRange) {
     return CheckRange(call, request.root, Right::kWrite, request.key, request.value);
   }
-  const Right right = RightFor(request.kind);
+  // The outcome of a conditional write tells what the key has.
+  if (request.kind == MessageKind::kWriteIf) RETURN_IF_ERROR(CheckRight(call, *rights, request, Right::kRead, gone));
+  return *gone ? absl::OkStatus() : CheckRight(call, *rights, request, RightFor(request.kind), gone);
+}
+
+absl::Status Permissions::CheckRight(const IncomingCall& call, const UserRights& rights, const KeyedRequest& request,
+                                     Right right, bool* gone) {
   const uint32_t region = request.root.region();
   if (request.root != HashRootOf(region)) {
-    return rights->OfKey(right, request.key) ? absl::OkStatus()
-                                             : Refuse(call, right, fmt::format("key {}", ForMessage(request.key)));
+    return rights.OfKey(right, request.key) ? absl::OkStatus()
+                                            : Refuse(call, right, fmt::format("key {}", ForMessage(request.key)));
   }
   const std::optional<std::string_view> table = TableOf(region);
   *gone = !table.has_value();  // Dropped, or taken in by a neighbour: the client does not know that yet.
   if (*gone) return absl::OkStatus();
-  return rights->OfTable(right, *table) ? absl::OkStatus() : Refuse(call, right, fmt::format("the table {}", *table));
+  return rights.OfTable(right, *table) ? absl::OkStatus() : Refuse(call, right, fmt::format("the table {}", *table));
 }
 
 absl::Status Permissions::CheckCount(const IncomingCall& call, Pointer root, std::string_view from,

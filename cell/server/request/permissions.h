@@ -64,6 +64,9 @@ class Permissions {
   // Returns the table that a region is part of, or nullopt if it is part of none.
   std::optional<std::string_view> TableOf(uint32_t region);
   absl::Status Refuse(const IncomingCall& call, Right right, const std::string& what);
+  // For CheckKeyed: one right that the request needs.
+  absl::Status CheckRight(const IncomingCall& call, const UserRights& rights, const KeyedRequest& request, Right right,
+                          bool* gone);
   absl::Status CheckRange(const IncomingCall& call, Pointer root, Right right, std::string_view from,
                           std::string_view to);
 

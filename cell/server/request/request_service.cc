@@ -231,7 +231,8 @@ void RequestService::AddTo(nlohmann::json* status) const {
                                                        {"delete_range", MessageKind::kDeleteRange},
                                                        {"time", MessageKind::kTime},
                                                        {"table_version", MessageKind::kTableVersion},
-                                                       {"table_part", MessageKind::kTablePart}};
+                                                       {"table_part", MessageKind::kTablePart},
+                                                       {"write_if", MessageKind::kWriteIf}};
   for (const auto& [name, kind] : kinds) (*status)["served"][name] = replies_.served(kind);
   (*status)["served"]["upload"] = replies_.served(MessageKind::kUpload) - large_values_.empty_uploads();
   (*status)["served"]["raw_call"] = large_values_.empty_uploads();

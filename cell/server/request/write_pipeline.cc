@@ -94,11 +94,11 @@ bool WritePipeline::WillHaveRoom(HeldRegion* region, const KeyedRequest& request
 bool WritePipeline::IsMuchLarger(const HeldRegion& region, const KeyedRequest& request) {
   constexpr uint64_t kMuchLarger = 8;
   const uint64_t stored_bytes = region.store->extents().bytes_used / std::max<uint64_t>(1, region.store->keys());
-  return request.kind == MessageKind::kPut && request.value_bytes > kMuchLarger * stored_bytes;
+  return request.IsPut() && request.value_bytes > kMuchLarger * stored_bytes;
 }
 
 bool WritePipeline::Evict(HeldRegion* region, const KeyedRequest& request) {
-  if (!evictor_->on() || request.kind != MessageKind::kPut) return false;
+  if (!evictor_->on() || !request.IsPut()) return false;
   if (region->tree != nullptr && !region->tree->Covers(request.key)) return false;
   // A value that takes much of a region would cost most of what it has.
   const RegionHeader& header = region->memory->header();
@@ -147,39 +147,71 @@ absl::StatusOr<WritePipeline::Outcome> WritePipeline::Try(const IncomingCall& ca
                     region->region(), std::string(region->log->status().message())));
   }
   if (target.store == nullptr) return Outcome{Stage::kRouted};
-  if (request.kind == MessageKind::kPut) evictor_->Touch(request.key);
+  if (request.IsPut()) evictor_->Touch(request.key);
   if (request.kind == MessageKind::kDeleteRange) return DeleteSlice(call, request, region);
   std::string_view value = request.value;
   if (request.upload != 0) {
     ASSIGN_OR_RETURN(value, uploads_->Find(call.peer, request.upload, request.value_bytes));
   }
   ASSIGN_OR_RETURN(const Expiry expiry, ExpiryOf(request.expires, regions_->ClusterTime()));
-  if (region->log_first) return Log(call, request, value, expiry, region);
+  std::optional<bool> existed;  // As the condition was decided: the pair may expire before the write takes effect.
+  if (request.condition.has_value()) {
+    ASSIGN_OR_RETURN(const KeyState state, StateOf(request.key, *region));
+    ASSIGN_OR_RETURN(const bool holds, Holds(*request.condition, state));
+    if (!holds) return Refuse(call, request, state, region);
+    existed = state.exists;
+  }
+  if (region->log_first) return Log(call, request, value, expiry, existed, region);
   Outcome outcome{Stage::kDone};
-  if (request.kind == MessageKind::kPut) {
+  if (request.IsPut()) {
     ASSIGN_OR_RETURN(outcome.existed, target.store->Put(request.key, value, request.crc, request.hint, expiry));
+    if (region->tree != nullptr) outcome.stamp = region->tree->header().last_stamp;
   } else {
     ASSIGN_OR_RETURN(outcome.existed, target.store->Delete(request.key, request.hint));
   }
+  outcome.existed = existed.value_or(outcome.existed);
   return outcome;
 }
 
 absl::StatusOr<WritePipeline::Outcome> WritePipeline::Log(const IncomingCall& call, const KeyedRequest& request,
-                                                          std::string_view value, Expiry expiry, HeldRegion* region) {
+                                                          std::string_view value, Expiry expiry,
+                                                          std::optional<bool> existed, HeldRegion* region) {
   PairStore::Prepared prepared;
   uint64_t sequence = 0;
-  if (request.kind == MessageKind::kPut) {
+  if (request.IsPut()) {
     ASSIGN_OR_RETURN(prepared, Prepare(request, value, expiry, *region));
-    sequence = region->log->AppendPut(request.key, value, expiry);
+    sequence = region->log->AppendPut({request.key, value, expiry, prepared.stamp});
   } else {
     RETURN_IF_ERROR(region->store->CheckKey(request.key));
     sequence = region->log->Append(RecordKind::kDelete, request.key, std::string_view());
   }
-  region->pending.push_back({call, request.kind, sequence, std::string(request.key), prepared, request.hint});
+  const MessageKind kind = request.IsPut() ? MessageKind::kPut : MessageKind::kDelete;
+  region->pending.push_back({call, kind, sequence, std::string(request.key), prepared, request.hint});
   region->pending.back().call.request = {};
+  region->pending.back().conditional = existed.has_value();
+  region->pending.back().existed = existed.value_or(false);
   ++pending_;
   // The value is in an extent and in the log.
   if (request.upload != 0) uploads_->Forget(call.peer, request.upload);
+  return Outcome{Stage::kLogged};
+}
+
+WritePipeline::Outcome WritePipeline::Refuse(const IncomingCall& call, const KeyedRequest& request,
+                                             const KeyState& state, HeldRegion* region) {
+  if (state.after_sequence == 0 || Mutated(Mutant::kRefusedTooEarly)) {
+    return {Stage::kDone, state.exists, nullptr, /*applied=*/false, state.stamp};
+  }
+  if (request.upload != 0) uploads_->Forget(call.peer, request.upload);
+  PendingWrite write{call, request.kind, state.after_sequence, {}, {}, {}};
+  write.call.request = {};
+  write.conditional = write.refused = true;
+  write.existed = state.exists;
+  write.stamp = state.stamp;
+  // In the order of what the writes wait for: those behind it were logged later.
+  auto at = region->pending.end();
+  while (at != region->pending.begin() && std::prev(at)->sequence > write.sequence) --at;
+  region->pending.insert(at, std::move(write));
+  ++pending_;
   return Outcome{Stage::kLogged};
 }
 
@@ -318,7 +350,9 @@ size_t WritePipeline::ApplyDurable() {
         // It may be on disk nevertheless.
         existed = absl::UnknownError(fmt::format(
             "the log has failed, and the write may or may not have been applied: {}", std::string(failed.message())));
-        if (Mutated(Mutant::kFailedPlainly)) existed = absl::UnavailableError(std::string(failed.message()));
+        if (write.refused || Mutated(Mutant::kFailedPlainly)) {
+          existed = absl::UnavailableError(std::string(failed.message()));
+        }
       } else {
         break;
       }
@@ -332,6 +366,7 @@ size_t WritePipeline::ApplyDurable() {
 }
 
 absl::StatusOr<bool> WritePipeline::Apply(const PendingWrite& write, HeldRegion* region) {
+  if (write.refused) return false;
   if (write.kind == MessageKind::kPut) return region->store->Commit(write.prepared, write.key, write.hint);
   if (write.kind == MessageKind::kDelete) return region->store->CommitDelete(write.key, write.hint);
   if (write.clears) {
@@ -349,9 +384,10 @@ absl::StatusOr<bool> WritePipeline::Apply(const PendingWrite& write, HeldRegion*
 
 void WritePipeline::Lose(HeldRegion* region) {
   for (const PendingWrite& write : region->pending) {
-    AnswerPending(
-        write,
-        absl::UnknownError("another server has taken the region over, and the write may or may not have been applied"));
+    const std::string taken = "another server has taken the region over";
+    AnswerPending(write, write.refused ? absl::UnavailableError(taken)
+                                       : absl::UnknownError(
+                                             fmt::format("{}, and the write may or may not have been applied", taken)));
   }
   pending_ -= region->pending.size();
   region->pending.clear();
@@ -378,6 +414,8 @@ void WritePipeline::Answer(const IncomingCall& call, const KeyedRequest& request
     replies_->Route(call, target, request.key);
   } else if (request.kind == MessageKind::kDeleteRange) {
     AnswerSlice(call, *outcome->slice);
+  } else if (request.condition.has_value()) {
+    AnswerCondition(call, {{}, outcome->stamp, outcome->applied, outcome->existed, {}});
   } else {
     AnswerExisted(call, request.kind, outcome->existed);
   }
@@ -386,7 +424,10 @@ void WritePipeline::Answer(const IncomingCall& call, const KeyedRequest& request
 void WritePipeline::AnswerPending(const PendingWrite& write, const absl::StatusOr<bool>& existed) {
   if (write.call.reply_bytes_max == 0) return;  // Its client is gone, or another leaf of the slice is answered.
   if (existed.ok() && write.kind == MessageKind::kDeleteRange) return AnswerSlice(write.call, *write.slice);
-  AnswerExisted(write.call, write.kind, existed);
+  if (!write.conditional) return AnswerExisted(write.call, write.kind, existed);
+  if (!existed.ok()) return replies_->Error(write.call, MessageKind::kWriteIf, existed.status());
+  const uint64_t stamp = write.refused ? write.stamp : write.prepared.stamp;
+  AnswerCondition(write.call, {{}, stamp, !write.refused, write.existed, {}});
 }
 
 void WritePipeline::AnswerSlice(const IncomingCall& call, const DeletedSlice& slice) {
@@ -394,6 +435,14 @@ void WritePipeline::AnswerSlice(const IncomingCall& call, const DeletedSlice& sl
   const std::string_view next = slice.next.has_value() ? std::string_view(*slice.next) : std::string_view();
   const size_t bytes = WriteRangeReply(to, MessageKind::kDeleteRange, {slice.pairs, !slice.next.has_value(), next});
   replies_->End(call, MessageKind::kDeleteRange, to, bytes);
+}
+
+void WritePipeline::AnswerCondition(const IncomingCall& call, const WriteIfReply& outcome) {
+  WriteIfReply reply = outcome;
+  reply.header = ReplyOf<WriteIfReply>(MessageKind::kWriteIf).header;
+  const MutableBytes to = replies_->Begin(call);
+  Store(to.data(), reply);
+  replies_->End(call, MessageKind::kWriteIf, to, sizeof(reply));
 }
 
 void WritePipeline::AnswerExisted(const IncomingCall& call, MessageKind kind, const absl::StatusOr<bool>& existed) {

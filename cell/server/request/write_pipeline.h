@@ -1,9 +1,11 @@
-// WritePipeline takes puts, deletes, and deletes of a range from their arrival to their answer.
+// WritePipeline takes puts, deletes, either with a condition, and deletes of a range from their arrival to their
+// answer.
 //
 //   hold      a write waits while its region cannot take it: its writes are frozen, its disk is late, or it is full and
 //             being split, or compacted (which shows when it is tried); writes to one region keep their order
 //   lease     without a lease nothing is written, because another worker may hold the region by now; the lease is
 //             checked when the write is tried, also after it has waited
+//   decide    whether a conditional write's condition holds, as of the writes before it (key_state.h)
 //   log       with `sync` a write is logged first, and continues when its record is on disk
 //   apply     the write is applied to the region's store, which logs it by itself with `async`; a slice of a range is
 //             applied leaf by leaf, or at once if it is all that the region has
@@ -16,6 +18,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,6 +30,7 @@
 #include "cell/server/request/compactor.h"
 #include "cell/server/request/evictor.h"
 #include "cell/server/request/held_writes.h"
+#include "cell/server/request/key_state.h"
 #include "cell/server/request/keyed_request.h"
 #include "cell/server/request/replies.h"
 #include "cell/server/request/room_maker.h"
@@ -106,6 +110,8 @@ class WritePipeline {
     Stage stage;
     bool existed = false;                           // kDone: the key was there before.
     std::shared_ptr<DeletedSlice> slice = nullptr;  // kDone, for a range.
+    bool applied = true;                            // kDone: the condition held.
+    uint64_t stamp = 0;                             // kDone, of a conditional write: that of the pair that is there.
   };
 
   // A region that was cleared, and has nodes and extents left to be freed.
@@ -126,7 +132,7 @@ class WritePipeline {
   static bool IsMuchLarger(const HeldRegion& region, const KeyedRequest& request);
   // Returns whether a compaction will perhaps make the room that a put lacks.
   bool Compacts(HeldRegion* region, const KeyedRequest& request) {
-    return request.kind == MessageKind::kPut && compactor_->MakeRoom(region, PairBytes(request));
+    return request.IsPut() && compactor_->MakeRoom(region, PairBytes(request));
   }
   // Evicts pairs for a put. Returns whether there were any in this region.
   bool Evict(HeldRegion* region, const KeyedRequest& request);
@@ -138,8 +144,11 @@ class WritePipeline {
   // Retries a held write. Returns whether it is answered.
   bool Retry(const HeldWrite& held);
   absl::StatusOr<Outcome> Try(const IncomingCall& call, const KeyedRequest& request, const Target& target);
+  // Logs a put or a delete. `existed`: whether the key was there when a conditional one's condition was decided.
   absl::StatusOr<Outcome> Log(const IncomingCall& call, const KeyedRequest& request, std::string_view value,
-                              Expiry expiry, HeldRegion* region);
+                              Expiry expiry, std::optional<bool> existed, HeldRegion* region);
+  // Refuses a conditional write whose condition does not hold: answers it now, or when what it saw is on disk.
+  Outcome Refuse(const IncomingCall& call, const KeyedRequest& request, const KeyState& state, HeldRegion* region);
   // Deletes the first slice of a range, or logs its keys.
   absl::StatusOr<Outcome> DeleteSlice(const IncomingCall& call, const KeyedRequest& request, HeldRegion* region);
   // Logs the deletion of one leaf's keys, which is not answered.
@@ -161,6 +170,7 @@ class WritePipeline {
   void Answer(const IncomingCall& call, const KeyedRequest& request, const Target& target,
               const absl::StatusOr<Outcome>& outcome);
   void AnswerExisted(const IncomingCall& call, MessageKind kind, const absl::StatusOr<bool>& existed);
+  void AnswerCondition(const IncomingCall& call, const WriteIfReply& outcome);
   void AnswerSlice(const IncomingCall& call, const DeletedSlice& slice);
   void AnswerPending(const PendingWrite& write, const absl::StatusOr<bool>& existed);
 
