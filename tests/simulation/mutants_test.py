@@ -57,6 +57,8 @@ MUTANTS = {
     "tables-of-old": (229, 690),
     "unguarded-append": (791, 4000),
     "append-repeated": (7, 40),
+    "condition-of-stored": (9, 30),
+    "refused-too-early": (14, 45),
     "table-age-ignored": (3539, 8000),
 }
 # Their seeds are sought among clusters whose logs are in files. The first and the last are protections of files.
@@ -64,7 +66,7 @@ WITHOUT_OBJECTS = {"no-fence", "no-server-lease", "cuckoo-from-front", "no-direc
 
 
 # No seed is known that finds these. docs/testing.md names the test that finds each.
-ELSEWHERE = {"no-lease-wait", "lease-by-follower", "held-unleased", "stamp-kept", "stamps-again", "condition-of-stored", "refused-too-early", "reused-node-visible", "join-unlogged",
+ELSEWHERE = {"no-lease-wait", "lease-by-follower", "held-unleased", "stamp-kept", "stamps-again", "reused-node-visible", "join-unlogged",
              "join-leftovers", "join-always-counts", "joins-without-cut", "cleared-late", "compacts-frozen",
              "root-unchecked", "gone-by-id", "made-before-entered", "segments-fenced-first",
              "table-age-from-answer", "fence-checked-too-early", "older-table-taken", "part-of-any-version"}
