@@ -583,9 +583,8 @@ std::string SimulationPlan::Summary() const {
   for (const ClientPlan& client : clients) tasks += client.tasks;
   return fmt::format(
       "{} servers and {} to come, durability {}{}{}, nodes of {} B, meganodes of {} KB, {} region ids; {} clients with "
-      "{} "
-      "operations in "
-      "flight on {} keys ({} hot, {:.0f} % in a queue, {:.0f} % of ranges, tides of {} us, {:.0f} % of writes with "
+      "{} operations in flight on {} keys ({} hot, {:.0f} % in a queue, {:.0f} % of ranges, tides of {} us, {:.0f} % "
+      "of writes with "
       "conditions, {:.0f} % expire within {} "
       "us), {} users with grants, evict {}, {:.0f} % of values up to {} KB, {:.0f} % in a table ({} B buckets), clocks "
       "within {} ppm; {} us; "

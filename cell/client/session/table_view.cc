@@ -103,7 +103,7 @@ Task<bool> TableView::Refresh(int64_t deadline_ns) {
 
 void TableView::BeginRefresh() {
   if (refreshing_) return;
-  // Of a cluster that was made again there is nothing new, however often its client asks.
+  // The region table of a cluster that was deleted never changes, so it is not read more often.
   if (absl::IsFailedPrecondition(failure_) && loop_->NowNs() - refreshed_ns_ < kAskedAgainNs) {
     ++refreshes_;
     return;

@@ -179,7 +179,9 @@ void LogFlusher::Look(HeldRegion* region, int64_t now_ns) {
   RegionLog* const log = region->log.get();
   if (log == nullptr) return;
   HeldRegion::FlushState& flush = region->flush_;
-  if (!log->dirty() && region->tree != nullptr && region->tree->WantsStamps()) BoundStamps(region);
+  // The target of a migration was told the number of a frozen region's last record.
+  const bool may_append = !log->dirty() && region->writable();
+  if (may_append && region->tree != nullptr && region->tree->WantsStamps()) BoundStamps(region);
   if (!log->dirty()) {
     flush.dirty_since_ns = flush.flush_begun_ns = 0;
     flush.late_at_ns = INT64_MAX;

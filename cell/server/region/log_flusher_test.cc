@@ -149,11 +149,12 @@ TEST_F(LogFlusherTest, TheLogOfAFrozenRegionIsNotMarked) {
   TimeToFlush();
   const uint64_t appended = region()->log->appended();
   region()->ChangeState(RegionState::kFrozen);
+  region()->tree->RaiseLastStamp(region()->tree->header().stamp_bound);  // It would want a bound, too.
   PassTime(3 * kMarkAfterNs);
   EXPECT_EQ(region()->log->appended(), appended);
   region()->Unfreeze();
   PassTime(2 * kMarkAfterNs);
-  EXPECT_EQ(region()->log->appended(), appended + 1);
+  EXPECT_EQ(region()->log->appended(), appended + 2);
 }
 
 // Until then, writes wait.

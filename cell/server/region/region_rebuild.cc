@@ -39,6 +39,8 @@ absl::Status BuildMeganode(const LogReplay& replay, uint32_t region, const Regio
   for (const Packing& packing : packings) {
     RETURN_IF_ERROR(FormatRegion(memory, region, shape, content));
     Meganode tree(memory, {packing.inline_max, pairs.cluster_time});
+    // Before the pairs: those from a log of an earlier format get new stamps.
+    if (!Mutated(Mutant::kStampsAgain)) tree.RaiseLastStamp(replay.last_stamp());
     MeganodeBuilder builder(&tree, packing.fill);
     status = replay.ForEach([&](const LogRecord& record) {
       // The log may have more of these than there was room for: a put that was applied after its expiry took none.
@@ -46,7 +48,6 @@ absl::Status BuildMeganode(const LogReplay& replay, uint32_t region, const Regio
       return builder.Add(record.key, record.value, record.expiry, record.stamp);
     });
     if (status.ok()) status = builder.Finish();
-    if (!Mutated(Mutant::kStampsAgain)) tree.RaiseLastStamp(replay.last_stamp());
     if (!absl::IsResourceExhausted(status)) break;
   }
   return status;

@@ -110,6 +110,11 @@ TEST(RebuildRegion, PairsKeepTheirStampsAndTheNextOnesAreLater) {
   ASSERT_TRUE(RebuildOf(records, kShape, {.cluster_time = [] { return 3; }}, &report, &header).ok());
   EXPECT_EQ(report.keys, 1u);
   EXPECT_EQ(header.last_stamp, 100u);
+  // A pair from an earlier release gets a later one in each recovery.
+  const std::vector<Record> unstamped = {
+      Range(0), {RecordKind::kStampBound, "", word(100)}, {RecordKind::kPut, "a", "1"}};
+  ASSERT_TRUE(RebuildOf(unstamped, kShape, {.cluster_time = [] { return 3; }}, &report, &header).ok());
+  EXPECT_EQ(header.last_stamp, 101u);
 }
 
 TEST(RebuildRegion, PairsKeepTheirExpiries) {

@@ -44,6 +44,15 @@ class TableRefresherTest : public ::testing::Test {
     context.membership = &membership_;
     return context;
   }
+  // Lets a client ask, and the reading that follows succeed.
+  void ReadFirst(TableRefresher* refresher) {
+    membership_.follows = true;
+    membership_.answer = absl::OkStatus();
+    (void)refresher->Age(UINT64_MAX);
+    refresher->Step();
+    membership_.Poll();
+  }
+
   TestClock clock_;
   TestMembership membership_;
 };
@@ -122,12 +131,8 @@ TEST_F(TableRefresherTest, KeepsTheTableYoungForAsLongAsClientsAsk) {
 // Others that renew their leases meanwhile do not make it forget that.
 TEST_F(TableRefresherTest, ReadsSoonWhatOneClientWants) {
   constexpr int64_t kLease = kTableLeaseNs;
-  membership_.follows = true;
-  membership_.answer = absl::OkStatus();
   TableRefresher refresher(Context(), TableRefresher::kNever);
-  (void)refresher.Age(UINT64_MAX);
-  refresher.Step();
-  membership_.Poll();
+  ReadFirst(&refresher);
   clock_.now_ns = kLease / 10;
   EXPECT_EQ(refresher.Age(UINT64_MAX), kLease / 10);
   EXPECT_EQ(refresher.NextNs(), kLease / 4);
@@ -142,12 +147,8 @@ TEST_F(TableRefresherTest, ReadsSoonWhatOneClientWants) {
 }
 
 TEST_F(TableRefresherTest, AFailureMakesNothingYoungerAndIsNotRepeatedAtOnce) {
-  membership_.follows = true;
-  membership_.answer = absl::OkStatus();
   TableRefresher refresher(Context(), TableRefresher::kNever);
-  (void)refresher.Age(UINT64_MAX);
-  refresher.Step();
-  membership_.Poll();
+  ReadFirst(&refresher);
   membership_.answer = absl::UnavailableError("not there");
   clock_.now_ns = kTableLeaseNs;
   EXPECT_EQ(refresher.Age(UINT64_MAX), kTableLeaseNs);
