@@ -128,8 +128,8 @@ class Expires {
   uint64_t on_wire_;
 };
 
-// What a conditional write wants of its key. The key must not be there, be there, or have a pair with this stamp or
-// this value. The value is not copied, and has at most 4,096 bytes: compare larger ones by stamp.
+// The condition of a conditional write: its key is absent, its key is present, or its pair has a certain stamp or a
+// certain value. The value is not copied, and has at most 4,096 bytes: compare larger ones by stamp.
 class Condition {
  public:
   enum class Kind : uint8_t { kAbsent, kPresent, kStamp, kValue };
@@ -150,7 +150,7 @@ class Condition {
   std::string_view value_;
 };
 
-// What has become of a conditional write.
+// The outcome of a conditional write.
 struct WriteIfResult {
   bool applied = false;  // The condition held, and the write took effect.
   bool existed = false;  // The key was there before.

@@ -185,7 +185,7 @@ struct LogRecord {
   uint64_t synced = 0;  // Records up to this sequence number were on disk when this one was written.
   std::string_view key;
   std::string_view value;
-  // Of the kinds of puts, which are all kPut here. The value is the pair's.
+  // Set for puts. All kinds of puts have the kind kPut here, and `value` is the value of the pair.
   uint64_t stamp = 0;  // 0: it has none.
   Expiry expiry = kNeverExpires;
 

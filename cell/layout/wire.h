@@ -199,7 +199,7 @@ absl::StatusOr<Parsed<PutRequest>> ParsePutRequest(ConstBytes message);
 
 // --- Put or delete if ---
 
-// What a conditional write wants of its key.
+// The kinds of conditions that a write can have.
 enum class ConditionKind : uint8_t {
   kAbsent = 1,   // The key is not stored.
   kPresent = 2,  // It is.

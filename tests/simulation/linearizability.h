@@ -16,7 +16,7 @@ struct KeyOperation {
   // kEvict: the same at any time from its begin on, or never. The check adds one for each put that may be evicted.
   // kRefused: a put or a delete whose condition did not hold.
   enum class Kind : uint8_t { kPut, kDelete, kGet, kContains, kExpire, kEvict, kRefused };
-  // What a conditional write wants of the key: kValue wants the value with a number.
+  // The condition of a put or a delete. With kValue, the key must have the value whose number is `expected`.
   enum class If : uint8_t { kNothing, kAbsent, kPresent, kValue };
   static constexpr int64_t kNever = INT64_MAX;
 

@@ -48,7 +48,7 @@ Task<absl::StatusOr<bool>> FetchBytes(Session* session, WorkerConnection* worker
 // worker itself can tell.
 Task<ServerTime::Life> LifeAt(Session* session, WorkerConnection* worker, Expiry expiry, CallContext context);
 
-// What a get finds of a pair besides its value.
+// The expiry and the stamp of a pair that a get has found.
 struct PairFacts {
   Expiry expiry = kNeverExpires;
   uint64_t stamp = 0;  // 0: it has none.

@@ -216,7 +216,7 @@ class HeldRegion {
     int64_t gather_until_ns = 0;
     uint64_t gather_records = 0;
     uint64_t stamp_bound = 0;     // The last bound of stamps that was appended.
-    uint64_t stamp_bound_at = 0;  // Its record's sequence. 0: it is on disk, or there is none.
+    uint64_t stamp_bound_at = 0;  // Sequence of the record with that bound; 0 if the bound is on disk or there is none.
   };
 
   static std::unique_ptr<PairStore> Open(RegionMemory* memory, const PairSettings& pairs) {
