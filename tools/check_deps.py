@@ -36,6 +36,7 @@ BROUGHT_ALONG = {"//cell/base:base": ("@system//:absl_status", "@system//:fmt")}
 # Deps that define what other targets' headers declare.
 LINKED_ALONE = {
     "//cell/client/tree:scan": "the members of Scan, which client.h declares",
+    "//cell/functions:own": "AddOwnFunctions, which own_functions.h declares",
 }
 
 

@@ -1,0 +1,7 @@
+#include "cell/functions/own_functions.h"
+
+namespace cell {
+
+void AddOwnFunctions(FunctionTable*) {}
+
+}  // namespace cell
