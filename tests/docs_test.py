@@ -12,7 +12,7 @@ from pathlib import Path
 from tools import cluster, install
 
 ROOT = Path(cluster.binary("README.md")).parent
-PATTERNS = ["README.md", "CONTRIBUTING.md", "docs/**/*.md", "pilaf/README.md", "cell/tree/README.md"]
+PATTERNS = ["README.md", "CONTRIBUTING.md", "docs/**/*.md", "pilaf/README.md", "cell/tree/README.md", "cell/functions/README.md"]
 DOCUMENTS = [str(path.relative_to(ROOT)) for pattern in PATTERNS for path in sorted(ROOT.glob(pattern))]
 # Sections whose commands can be run on one machine as they stand, each in a directory of its own.
 WALKS = [("README.md", "A cluster of your own"), ("docs/operations/bring-up.md", "One machine")]

@@ -13,7 +13,9 @@
 
 #include "cell/base/crc64.h"
 #include "cell/cluster/grants.h"
+#include "cell/functions/functions.h"
 #include "cell/layout/wire.h"
+#include "cell/layout/wire_function.h"
 #include "spdlog/spdlog.h"
 #include "tests/sim_cluster.h"
 
@@ -100,6 +102,22 @@ void MakeRight(std::string* message, MessageKind kind, uint8_t region) {
       const std::string_view value = texts.substr(request->key_bytes + request->condition_bytes);
       request->value_bytes = static_cast<uint32_t>(value.size());
       request->crc = Crc64(value, Crc64(texts.substr(0, request->key_bytes)));
+      break;
+    }
+    case MessageKind::kApply:
+    case MessageKind::kEvaluate: {
+      auto* request = As<FunctionRequest>(message);
+      request->root = root;
+      request->upload = request->copy = 0;
+      // A function that there is, of this kind.
+      std::vector<const Function*> functions = Functions().all();
+      std::erase_if(functions, [&](const auto* one) { return one->writes != (kind == MessageKind::kApply); });
+      const std::string_view name = functions[request->name_bytes % functions.size()]->name;
+      request->name_bytes = static_cast<uint8_t>(name.size());
+      const size_t left = message->size() - sizeof(FunctionRequest);
+      request->key_bytes = static_cast<uint16_t>(std::min<size_t>(left, request->key_bytes % 300));
+      request->argument_bytes = static_cast<uint32_t>(left - request->key_bytes);
+      message->insert(sizeof(FunctionRequest) + request->key_bytes, name);
       break;
     }
     case MessageKind::kScan: {
@@ -245,6 +263,11 @@ class FuzzGrants {
         const absl::StatusOr<ParsedWriteIf> write = ParseWriteIfRequest(AsBytes(message));
         return write.ok() && MayPair(write->fixed.root.region(), write->key) ? Expects::kAnything : Expects::kRefusal;
       }
+      case MessageKind::kApply:
+      case MessageKind::kEvaluate: {
+        const absl::StatusOr<ParsedFunction> call = ParseFunctionRequest(AsBytes(message), header->kind);
+        return call.ok() && MayPair(call->fixed.root.region(), call->key) ? Expects::kAnything : Expects::kRefusal;
+      }
       case MessageKind::kSearch:
       case MessageKind::kGet:
       case MessageKind::kDelete: {
@@ -354,6 +377,8 @@ class Fuzzed {
     const uint8_t kind_at = input_->Byte();
     MessageKind kind = kKinds[(kind_at & 15) % std::size(kKinds)];
     if (kind == MessageKind::kPut && (kind_at & 0x40) != 0) kind = MessageKind::kWriteIf;
+    if (kind == MessageKind::kDelete && (kind_at & 0x40) != 0) kind = MessageKind::kApply;
+    if (kind == MessageKind::kGet && (kind_at & 0x40) != 0) kind = MessageKind::kEvaluate;
     if (!(to & 0x40)) {
       SetHeader(&message, kind);
       if (!(to & 0x20)) MakeRight(&message, kind, to >> 1);

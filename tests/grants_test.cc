@@ -13,6 +13,7 @@
 
 #include "cell/base/check.h"
 #include "cell/client/client_testing.h"
+#include "cell/client/functions.h"
 #include "cell/cluster/memory_membership.h"
 #include "cell/io/fabric/waiter.h"
 #include "cell/io/sim/sim_fabric.h"
@@ -188,6 +189,31 @@ TEST_F(GrantsOfClients, AConditionalWriteNeedsTheRightToRead) {
   EXPECT_TRUE(Denied(client->DeleteIf(Key("b", 1), Condition::Present()).status()));
   Table table = *client->OpenTable("t");
   EXPECT_FALSE(table.PutIf(Key("t", 1), "mine", Condition::Absent())->applied);
+}
+
+// What a function returns tells what a key has, too.
+TEST_F(GrantsOfClients, AFunctionNeedsTheRightToRead) {
+  const std::string a = Key("a", 1);
+  const FunctionCall append = functions::Append("more"), count = functions::Sum<uint8_t>();
+  for (const char* rights : {"read", "write"}) {
+    Grant(rights, Prefix("a/"), rights);
+    Grant(rights, InTable("t"), rights);
+    const auto client = ClientOf(rights);
+    Table table = *client->OpenTable("t");
+    EXPECT_TRUE(Denied(client->Apply(a, append).status()));
+    EXPECT_TRUE(Denied(client->Apply(a, functions::Append(std::string(200'000, 'x'))).status()));
+    EXPECT_TRUE(Denied(table.Apply(Key("t", 1), append).status()));
+    const bool reads = std::string(rights) == "read";
+    EXPECT_EQ(client->Evaluate(a, count).ok(), reads);
+    EXPECT_EQ(table.Evaluate(Key("t", 1), count).ok(), reads);
+    EXPECT_TRUE(Denied(client->Evaluate(Key("b", 1), count).status()));
+  }
+  EXPECT_EQ(**root_->Get(a), Value(1));
+  Grant("both", Prefix("a/"), "read,write");
+  const auto client = ClientOf("both");
+  EXPECT_TRUE(client->Apply(a, append)->changed);
+  EXPECT_TRUE(Denied(client->Apply(Key("b", 1), append).status()));
+  EXPECT_EQ(**root_->Get(a), Value(1) + "more");
 }
 
 TEST_F(GrantsOfClients, ScansEndWhereTheGrantEnds) {

@@ -29,6 +29,8 @@ const std::vector<Mix>& Mixes() {
       {"ycsb-e", {{Op::kScan, 95}, {Op::kInsert, 5}}},
       {"ycsb-e-deletes", {{Op::kScan, 95}, {Op::kQueue, 5}}},
       {"ycsb-f", {{Op::kGet, 50}, {Op::kReadModifyWrite, 50}}},
+      {"apply", {{Op::kApply, 100}}},
+      {"rewrite", {{Op::kReadModifyWrite, 100}}},
       {"queue", {{Op::kQueue, 100}}},
       {"raw-read", {{Op::kRawRead, 100}}},
       {"raw-call", {{Op::kRawCall, 100}}},
@@ -190,6 +192,8 @@ Task<bool> BenchThread::One(std::string* key, std::string* value) {
     case Op::kUpdate:
       MakeValue(i, random_.Next(), value, flags_.shape);
       co_return Note((co_await map_->AsyncPut(*key, *value)).status());
+    case Op::kApply:
+      co_return Note((co_await map_->AsyncApply(*key, add_)).status());
     default: {
       const auto got = co_await map_->AsyncGet(*key);
       absent_ += got.ok() && !got->has_value();

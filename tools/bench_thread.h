@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cell/client/client.h"
+#include "cell/client/functions.h"
 #include "cell/layout/limits.h"
 #include "tools/bench_data.h"
 #include "tools/bench_timeline.h"
@@ -53,7 +54,7 @@ struct BenchFlags {
   std::string table_asked() const { return tier == "pilaf" ? table : ""; }
 };
 
-enum class Op { kSearch, kGet, kUpdate, kInsert, kScan, kReadModifyWrite, kQueue, kRawRead, kRawCall };
+enum class Op { kSearch, kGet, kUpdate, kInsert, kScan, kReadModifyWrite, kApply, kQueue, kRawRead, kRawCall };
 
 // Gives the frequency of each operation in percent. YCSB's core workloads are named by their letters.
 struct Mix {
@@ -124,6 +125,7 @@ class BenchThread {
   bool measuring_ = false;
   uint64_t not_begun_ = 0;  // Operations that lanes had already taken.
   uint64_t first_insert_ = 0, next_insert_ = 0;
+  const FunctionCall add_ = functions::Add<uint64_t>(1);
   std::deque<uint64_t> queue_;  // Keys that this thread has put and not deleted, for kQueue. A put that takes long is
                                 // not overtaken by the key's delete.
   uint64_t loaded_gone_ = 0;    // Keys that were loaded and that it has deleted.

@@ -345,6 +345,10 @@ absl::Status CheckFlags(const BenchFlags& flags) {
         fmt::format("--key-bytes must be at least {}: 8 to distinguish keys, and the {} of --prefix",
                     flags.shape.prefix.size() + kNumberBytes, flags.shape.prefix.size()));
   }
+  if (flags.workload == "apply" && (flags.shape.value_bytes == 0 || flags.shape.value_bytes % sizeof(uint64_t) != 0)) {
+    return absl::InvalidArgumentError(
+        "the workload apply needs --value-bytes, a multiple of 8: values are vectors of u64");
+  }
   if (flags.pause_us > 0 && flags.rate > 0)
     return absl::InvalidArgumentError("--pause-us and --rate exclude each other");
   if (flags.spike_factor > 1 && flags.rate == 0) return absl::InvalidArgumentError("--spike-factor needs --rate");
@@ -413,8 +417,9 @@ int Main(int argc, char** argv) {
   AddClientFlags(&app, &flags.client);
   app.add_option(
          "--workload", flags.workload,
-         "Workload to run. queue: each operation puts the next key and deletes the oldest; raw-read and raw-call: "
-         "only the fabric; local: the tree in this process; lmdb: LMDB, for comparison")
+         "Workload to run. queue: each operation puts the next key and deletes the oldest; apply: the server adds 1 to "
+         "each u64 of a value; rewrite: a get and a put; raw-read and raw-call: only the fabric; local: the tree in "
+         "this process; lmdb: LMDB, for comparison")
       ->check(CLI::IsMember(workloads))
       ->capture_default_str();
   app.add_option("--operation", flags.operation, "Operation of the workloads local and lmdb")

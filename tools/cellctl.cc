@@ -48,6 +48,40 @@ void AddConditions(CLI::App* app, CtlFlags* flags, bool stamps) {
   group->require_option(0, 1);
 }
 
+void DeclareFunctions(CLI::App* app, CtlFlags* flags, Command* chosen) {
+  const auto add = [&](const char* name, const char* what, const Command& command) {
+    CLI::App* sub = app->add_subcommand(name, what);
+    sub->callback([chosen, command] { *chosen = command; });
+    return sub;
+  };
+  CLI::App* incr = add("incr", "Add BY to KEY's value, a decimal number, at its server, and write the new one", Incr);
+  CLI::App* apply = add("apply", "Change KEY's value by FUNCTION at its server, and write what that returns", Apply);
+  CLI::App* evaluate =
+      add("evaluate", "Write what FUNCTION finds in KEY's value at its server, which it does not change", Evaluate);
+  add("functions", "List the functions of the servers", ListFunctions);
+  for (CLI::App* sub : {incr, apply, evaluate}) {
+    sub->add_option("key", flags->key)->required();
+    sub->add_option("--table", flags->table, "In this Pilaf table instead of the tree");
+  }
+  incr->add_option("by", flags->by, "A key that is not there counts as 0")->capture_default_str();
+  for (CLI::App* sub : {apply, evaluate}) {
+    sub->add_option("function", flags->function)->required();
+    sub->add_option("argument", flags->argument, "With --type: numbers, separated by commas; else bytes as they are");
+    sub->add_option("--type", flags->type, "Type of the value's elements")
+        ->check(CLI::IsMember({"i8", "u8", "i16", "u16", "i32", "u32", "i64", "u64", "f32", "f64"}));
+  }
+  evaluate->add_option("--where", flags->where, "For count and filter: elements that compare so with ARGUMENT")
+      ->check(CLI::IsMember({"eq", "ne", "lt", "le", "gt", "ge"}));
+  apply->footer(
+      "A value is a vector of elements in little-endian order; one number is applied to all of them, several one by "
+      "one:\n"
+      "  cellctl apply visits add 1 --type i64         cellctl apply log append 'a line'\n"
+      "  cellctl apply limits max 5,7,0 --type u16     cellctl functions lists all of them\n"
+      "To replace a value that is as you expect: cellctl put KEY VALUE --if-value EXPECTED.");
+  evaluate->footer(
+      "  cellctl evaluate weights sum --type f32       cellctl evaluate weights filter 0.5 --where gt --type f32");
+}
+
 void DeclareHash(CLI::App* app, CtlFlags* flags, Command* chosen) {
   CLI::App* hash = app->add_subcommand(
       "hash", "Manage and use Pilaf tables: unordered maps that are read with one or two one-sided reads");
@@ -288,6 +322,7 @@ void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
   load->add_option("--table", flags->table, "Store the pairs in this Pilaf table instead of the tree");
   load->add_flag("--raw", flags->raw,
                  "Read lines as \"key TAB value\" without escapes: a backslash is an ordinary byte");
+  DeclareFunctions(app, flags, chosen);
   DeclareHash(app, flags, chosen);
   DeclareSecret(app, flags, chosen);
   DeclareKey(app, flags, chosen);

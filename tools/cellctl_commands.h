@@ -35,7 +35,9 @@ struct CtlFlags {
   bool if_absent = false, if_present = false;  // Conditions of put and del, of which at most one is given.
   std::optional<uint64_t> if_stamp;
   std::optional<std::string> if_value;
-  bool stamp = false;  // Of get: show the stamp instead of the value.
+  bool stamp = false;                           // Of get: show the stamp instead of the value.
+  std::string function, argument, type, where;  // Of apply and evaluate.
+  int64_t by = 1;                               // Of incr.
   bool merge = false;
   bool raw = false;     // Lines without escapes.
   bool prompt = false;  // The command was given at the prompt, whose user sees no exit status.
@@ -67,6 +69,12 @@ int Has(Client* client, const CtlFlags& flags);
 int TimeToLive(Client* client, const CtlFlags& flags);
 int Del(Client* client, const CtlFlags& flags);
 int Load(Client* client, const CtlFlags& flags);
+
+// Functions of the servers: cellctl_functions.cc.
+int Incr(Client* client, const CtlFlags& flags);
+int Apply(Client* client, const CtlFlags& flags);
+int Evaluate(Client* client, const CtlFlags& flags);
+int ListFunctions(Client* client, const CtlFlags& flags);
 
 // Ranges of keys: cellctl_range.cc.
 int RunScan(Client* client, const CtlFlags& flags);

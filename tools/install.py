@@ -11,12 +11,12 @@ from pathlib import Path
 from tools import cluster
 
 PROGRAMS = {"cell_server": "cell/cmd/cell_server", "cellctl": "tools/cellctl", "cell_bench": "tools/cell_bench", "cell_wipe": "tools/wipe"}
-PUBLIC = "cell/client/client.h"
+PUBLIC = ["cell/client/client.h", "cell/client/functions.h"]
 
 
 def headers():
-    """Returns the public header, and those of ours that it includes."""
-    found, todo = {}, [PUBLIC]
+    """Returns the public headers, and those of ours that they include."""
+    found, todo = {}, list(PUBLIC)
     while todo:
         name = todo.pop()
         if name not in found:

@@ -49,6 +49,13 @@ class PairMap {
   Task<absl::StatusOr<WriteIfResult>> AsyncDeleteIf(std::string_view key, Condition condition) {
     return table_ != nullptr ? table_->AsyncDeleteIf(key, condition) : client_->AsyncDeleteIf(key, condition);
   }
+  // `function` must live until the task has ended.
+  Task<absl::StatusOr<ApplyResult>> AsyncApply(std::string_view key, const FunctionCall& function) {
+    return table_ != nullptr ? table_->AsyncApply(key, function) : client_->AsyncApply(key, function);
+  }
+  Task<absl::StatusOr<std::string>> AsyncEvaluate(std::string_view key, const FunctionCall& function) {
+    return table_ != nullptr ? table_->AsyncEvaluate(key, function) : client_->AsyncEvaluate(key, function);
+  }
   Task<absl::StatusOr<std::optional<int64_t>>> AsyncTimeLeftNs(std::string_view key) {
     return table_ != nullptr ? table_->AsyncTimeLeftNs(key) : client_->AsyncTimeLeftNs(key);
   }

@@ -55,6 +55,12 @@ enum class Mutant {
   kConditionOfStored,     // A condition does not see a write that is logged and not applied yet.
   kRefusedTooEarly,       // A condition that does not hold is answered before what it saw is on disk.
   kStampsAgain,           // A region's next owner does not look at the bounds of stamps in its log.
+  kAppliedAgain,          // A function whose request comes a second time is applied a second time.
+  kRefusedForgotten,      // A function that changes nothing when it comes again may be applied by an earlier request.
+  kOutcomesUnread,        // A region's next owner does not read the outcomes of functions in its log.
+  kOutcomesStay,          // A migration leaves the outcomes of functions behind.
+  kOutcomesUnsplit,       // The upper part of a split region does not get them.
+  kOutcomesTrimmed,       // A checkpoint lets the log's trim remove them.
   kLowKeyUnchecked,       // A walk follows a pointer to a node whose low key is above the wanted key.
   kMergedNodeStays,       // A node that was merged into its neighbour is not invalidated before it is used again.
   kReusedNodeVisible,     // A node that is used again can be seen before the node that leads to it is published.
@@ -133,6 +139,12 @@ inline constexpr std::array kMutantNames = {
     MutantName{Mutant::kConditionOfStored, "condition-of-stored", false},
     MutantName{Mutant::kRefusedTooEarly, "refused-too-early", false},
     MutantName{Mutant::kStampsAgain, "stamps-again", false},
+    MutantName{Mutant::kAppliedAgain, "applied-again", false},
+    MutantName{Mutant::kRefusedForgotten, "refused-forgotten", false},
+    MutantName{Mutant::kOutcomesUnread, "outcomes-unread", false},
+    MutantName{Mutant::kOutcomesStay, "outcomes-stay", false},
+    MutantName{Mutant::kOutcomesUnsplit, "outcomes-unsplit", false},
+    MutantName{Mutant::kOutcomesTrimmed, "outcomes-trimmed", false},
     MutantName{Mutant::kLowKeyUnchecked, "low-key-unchecked", false},
     MutantName{Mutant::kMergedNodeStays, "merged-node-stays", false},
     MutantName{Mutant::kReusedNodeVisible, "reused-node-visible", false},

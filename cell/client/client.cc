@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cell/base/status_macros.h"
+#include "cell/client/call/apply.h"
 #include "cell/client/check/cluster_check.h"
 #include "cell/client/session/session.h"
 #include "cell/client/table/table_operations.h"
@@ -180,6 +181,14 @@ absl::StatusOr<WriteIfResult> Client::DeleteIf(std::string_view key, Condition c
   return Run(AsyncDeleteIf(key, condition, options));
 }
 
+absl::StatusOr<ApplyResult> Client::Apply(std::string_view key, const FunctionCall& function,
+                                          const CallOptions& options) {
+  return Run(AsyncApply(key, function, options));
+}
+absl::StatusOr<std::string> Client::Evaluate(std::string_view key, const FunctionCall& function,
+                                             const CallOptions& options) {
+  return Run(AsyncEvaluate(key, function, options));
+}
 absl::StatusOr<uint64_t> Client::Count(std::string_view from, std::optional<std::string_view> to,
                                        const RangeOptions& options) {
   return Run(AsyncCount(from, to, options));
@@ -243,6 +252,14 @@ Task<absl::StatusOr<WriteIfResult>> Client::AsyncPutIf(std::string_view key, std
 Task<absl::StatusOr<WriteIfResult>> Client::AsyncDeleteIf(std::string_view key, Condition condition,
                                                           CallOptions options) {
   return WriteToTree<WriteIfResult>(session_.get(), {key, std::nullopt, kNeverExpires, OnWire(condition)}, options);
+}
+Task<absl::StatusOr<ApplyResult>> Client::AsyncApply(std::string_view key, const FunctionCall& function,
+                                                     CallOptions options) {
+  return ApplyToKey(session_.get(), nullptr, key, function, options);
+}
+Task<absl::StatusOr<std::string>> Client::AsyncEvaluate(std::string_view key, const FunctionCall& function,
+                                                        CallOptions options) {
+  return EvaluateKey(session_.get(), nullptr, key, function, options);
 }
 Task<absl::StatusOr<std::optional<int64_t>>> Client::AsyncTimeLeftNs(std::string_view key, CallOptions options) {
   return TimeLeftInTree(session_.get(), key, options);
@@ -352,6 +369,14 @@ Task<absl::StatusOr<WriteIfResult>> Table::AsyncDeleteIf(std::string_view key, C
   return WriteToTable<WriteIfResult>(client_->session_.get(), &name_,
                                      {key, std::nullopt, kNeverExpires, OnWire(condition)}, options);
 }
+Task<absl::StatusOr<ApplyResult>> Table::AsyncApply(std::string_view key, const FunctionCall& function,
+                                                    CallOptions options) {
+  return ApplyToKey(client_->session_.get(), &name_, key, function, options);
+}
+Task<absl::StatusOr<std::string>> Table::AsyncEvaluate(std::string_view key, const FunctionCall& function,
+                                                       CallOptions options) {
+  return EvaluateKey(client_->session_.get(), &name_, key, function, options);
+}
 Task<absl::StatusOr<std::optional<int64_t>>> Table::AsyncTimeLeftNs(std::string_view key, CallOptions options) {
   return TimeLeftInTable(client_->session_.get(), &name_, key, options);
 }
@@ -388,6 +413,15 @@ absl::StatusOr<WriteIfResult> Table::PutIf(std::string_view key, std::string_vie
 }
 absl::StatusOr<WriteIfResult> Table::DeleteIf(std::string_view key, Condition condition, const CallOptions& options) {
   return client_->Run(AsyncDeleteIf(key, condition, options));
+}
+
+absl::StatusOr<ApplyResult> Table::Apply(std::string_view key, const FunctionCall& function,
+                                         const CallOptions& options) {
+  return client_->Run(AsyncApply(key, function, options));
+}
+absl::StatusOr<std::string> Table::Evaluate(std::string_view key, const FunctionCall& function,
+                                            const CallOptions& options) {
+  return client_->Run(AsyncEvaluate(key, function, options));
 }
 
 }  // namespace cell

@@ -15,9 +15,9 @@
 // one thread: start them, then Poll until they are done. Keys and values that are passed to a coroutine must live until
 // it ends. Coroutines that are in flight when the client is destroyed end with Cancelled; they must still exist then.
 //
-// Guarantees. Get, Put, Delete, PutIf, DeleteIf and Contains are linearizable per key. A scan returns keys in order,
-// each at most once, and every key that was there throughout; it is not a snapshot, and neither is a count. A range is
-// deleted key by key. See docs/guarantees.md.
+// Guarantees. Get, Put, Delete, PutIf, DeleteIf, Apply, Evaluate and Contains are linearizable per key. A scan returns
+// keys in order, each at most once, and every key that was there throughout; it is not a snapshot, and neither is a
+// count. A range is deleted key by key. See docs/guarantees.md.
 //
 // Limits. Keys have 1 to key_bytes_max() bytes (226 at 1 KB nodes), of any value. Values have 0 to 1 MB.
 //
@@ -165,6 +165,21 @@ struct StampedValue {
   uint64_t stamp = 0;
 };
 
+// A function of the servers, and its argument. functions.h makes those that every server has, and
+// cell/functions/README.md tells how a server gets others.
+struct FunctionCall {
+  std::string name;
+  std::string argument = {};
+};
+
+// The outcome of a function that was applied.
+struct ApplyResult {
+  bool changed = false;     // It has put a new value.
+  bool existed = false;     // The key was there before.
+  uint64_t stamp = 0;       // Of the pair that the key has now. 0: it has none, or one of a table.
+  std::string result = {};  // What the function returned.
+};
+
 struct ScanOptions {
   std::string from = {};               // Inclusive; empty: the first key.
   std::optional<std::string> to = {};  // Exclusive; nullopt: to the end.
@@ -297,8 +312,16 @@ class Table {
   absl::StatusOr<WriteIfResult> PutIf(std::string_view key, std::string_view value, Expires expires,
                                       Condition condition, const CallOptions& options = {});
   absl::StatusOr<WriteIfResult> DeleteIf(std::string_view key, Condition condition, const CallOptions& options = {});
+  absl::StatusOr<ApplyResult> Apply(std::string_view key, const FunctionCall& function,
+                                    const CallOptions& options = {});
+  absl::StatusOr<std::string> Evaluate(std::string_view key, const FunctionCall& function,
+                                       const CallOptions& options = {});
   absl::StatusOr<std::optional<int64_t>> TimeLeftNs(std::string_view key, const CallOptions& options = {});
 
+  Task<absl::StatusOr<ApplyResult>> AsyncApply(std::string_view key, const FunctionCall& function,
+                                               CallOptions options = {});
+  Task<absl::StatusOr<std::string>> AsyncEvaluate(std::string_view key, const FunctionCall& function,
+                                                  CallOptions options = {});
   Task<absl::StatusOr<WriteIfResult>> AsyncPutIf(std::string_view key, std::string_view value, Expires expires,
                                                  Condition condition, CallOptions options = {});
   Task<absl::StatusOr<WriteIfResult>> AsyncDeleteIf(std::string_view key, Condition condition,
@@ -365,6 +388,26 @@ class Client {
   absl::StatusOr<WriteIfResult> PutIf(std::string_view key, std::string_view value, Expires expires,
                                       Condition condition, const CallOptions& options = {});
   absl::StatusOr<WriteIfResult> DeleteIf(std::string_view key, Condition condition, const CallOptions& options = {});
+  // Applies a function to the key's value: its server reads the value, puts what the function makes of it, and returns
+  // the function's result, at one moment. The pair keeps its expiry. Returns InvalidArgument for a function that the
+  // server does not have, that only reads, or whose argument makes no sense; FailedPrecondition if the value is not one
+  // for this function; OutOfRange for a result that cannot be stored. Nothing was written then.
+  //
+  //   client->Apply("visits", functions::Add<int64_t>(1));      // 8 bytes, little-endian; `result` has the new ones
+  //   client->Apply("weights", functions::Add<float>(deltas));   // element by element
+  //
+  // The function is applied exactly once: if an answer is lost, it is sent again, and a server that has applied it, or
+  // the one that has taken its regions over, answers as before. Only if there is no answer within the call's timeout,
+  // or within a minute, is the outcome unknown (IsMaybeApplied). It was then applied once, or is not, or will be.
+  // Tables do not remember what was applied: there, each answer that is lost is such an outcome.
+  absl::StatusOr<ApplyResult> Apply(std::string_view key, const FunctionCall& function,
+                                    const CallOptions& options = {});
+  // Returns what a function that only reads finds in the key's value, up to 1 MB. Its server reads the value at one
+  // moment, and sends only the result. Has the errors of Apply. Arguments have at most 4,096 bytes.
+  //
+  //   client->Evaluate("weights", functions::Sum<float>());      // ElementsOf<double>(*result)
+  absl::StatusOr<std::string> Evaluate(std::string_view key, const FunctionCall& function,
+                                       const CallOptions& options = {});
   // Returns how many nanoseconds are left until the key's pair expires, by its server's clock: at least 1, INT64_MAX if
   // it never does, and nullopt if the key is not stored. Always asks the server.
   absl::StatusOr<std::optional<int64_t>> TimeLeftNs(std::string_view key, const CallOptions& options = {});
@@ -437,6 +480,10 @@ class Client {
                                                  Condition condition, CallOptions options = {});
   Task<absl::StatusOr<WriteIfResult>> AsyncDeleteIf(std::string_view key, Condition condition,
                                                     CallOptions options = {});
+  Task<absl::StatusOr<ApplyResult>> AsyncApply(std::string_view key, const FunctionCall& function,
+                                               CallOptions options = {});
+  Task<absl::StatusOr<std::string>> AsyncEvaluate(std::string_view key, const FunctionCall& function,
+                                                  CallOptions options = {});
   Task<absl::StatusOr<std::optional<int64_t>>> AsyncTimeLeftNs(std::string_view key, CallOptions options = {});
   Task<absl::StatusOr<uint64_t>> AsyncCount(std::string_view from, std::optional<std::string_view> to,
                                             RangeOptions options = {});

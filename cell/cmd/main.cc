@@ -30,6 +30,7 @@
 #include "cell/control/audit_log.h"
 #include "cell/control/control_server.h"
 #include "cell/control/tls_files.h"
+#include "cell/functions/functions.h"
 #include "cell/io/exec/invocation.h"
 #include "cell/io/exec/system_clock.h"
 #include "cell/io/fabric/fabric_address.h"
@@ -459,6 +460,7 @@ int Main(int argc, char** argv) {
   ::umask(S_IRWXG | S_IRWXO);  // What the server makes is its user's alone.
   HoldStandardStreams();
   EnterCallersDirectory();
+  (void)Functions();  // If one has a wrong name, say so now.
   ServerFlags flags;
   CLI::App app{
       "Run a Cell server, which holds and serves regions of a cluster. Without --cluster, the cluster is the one in "

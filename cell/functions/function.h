@@ -35,7 +35,6 @@ struct Function {
   absl::StatusOr<FunctionOutput> (*run)(const FunctionInput&);  // An error writes nothing.
 };
 
-inline constexpr size_t kFunctionNameBytesMax = 32;
 inline constexpr size_t kWrittenResultBytesMax = 64;  // The size of the longest result of a function that writes.
 
 // Returns the size of the longest result: small if the function writes, and as large as a value if it only reads.

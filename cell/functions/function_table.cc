@@ -47,11 +47,24 @@ std::vector<const Function*> FunctionTable::all() const {
 }
 
 absl::StatusOr<FunctionOutput> Run(const Function& function, const FunctionInput& input) {
-  ASSIGN_OR_RETURN(FunctionOutput output, function.run(input));
+  absl::StatusOr<FunctionOutput> run = function.run(input);
   const auto bug = [&](std::string_view what) {
     return absl::InternalError(fmt::format("function {} has a bug: {}; nothing was written, tell the function's author",
                                            ForMessage(function.name), what));
   };
+  if (!run.ok()) {
+    switch (run.status().code()) {
+      case absl::StatusCode::kInvalidArgument:
+      case absl::StatusCode::kFailedPrecondition:
+      case absl::StatusCode::kOutOfRange:
+        return run.status();
+      default:  // Clients take other codes for the server's: that they are to try again, or that it may have been
+                // applied.
+        return bug(fmt::format("its error has the code {}: {}", absl::StatusCodeToString(run.status().code()),
+                               std::string(run.status().message())));
+    }
+  }
+  FunctionOutput& output = *run;
   if (output.value.has_value() && !function.writes) {
     return bug("it is declared as one that only reads, and returned a new value");
   }
@@ -63,7 +76,7 @@ absl::StatusOr<FunctionOutput> Run(const Function& function, const FunctionInput
     return bug(fmt::format("its result has {} bytes, and at most {} are possible", output.result.size(),
                            ResultBytesMax(function)));
   }
-  return output;
+  return run;
 }
 
 }  // namespace cell

@@ -33,9 +33,9 @@ class FunctionTable {
   absl::Status status_;
 };
 
-// Runs a function. Returns its error, or Internal if its output breaks a rule: the new value or the result is too
-// large, or the function returns a new value but does not write. Then the function has a bug, and nothing is to be
-// written.
+// Runs a function. Returns its error, which is InvalidArgument, FailedPrecondition or OutOfRange. Returns Internal if
+// the function breaks a rule: its error is another one, the new value or the result is too large, or it returns a new
+// value but does not write. Then the function has a bug, and nothing is to be written.
 absl::StatusOr<FunctionOutput> Run(const Function& function, const FunctionInput& input);
 
 }  // namespace cell

@@ -17,8 +17,6 @@ absl::StatusOr<FunctionOutput> Echo(const FunctionInput& input) {
 absl::StatusOr<FunctionOutput> Put(const FunctionInput& input) {
   return FunctionOutput{std::string(input.argument), ""};
 }
-absl::StatusOr<FunctionOutput> Fail(const FunctionInput&) { return absl::DataLossError("mine"); }
-
 Function Named(std::string_view name) { return {name, "", false, &Nothing}; }
 
 TEST(FunctionName, HasOnlyTheAllowedCharacters) {
@@ -99,8 +97,22 @@ TEST(Run, ChecksWhatAFunctionReturns) {
   }
 }
 
-TEST(Run, PassesAnErrorOn) {
-  EXPECT_EQ(cell::Run({"fail", "", true, &Fail}, {std::nullopt, ""}).status(), absl::DataLossError("mine"));
+template <absl::StatusCode code>
+absl::StatusOr<FunctionOutput> FailWith(const FunctionInput&) {
+  return absl::Status(code, "mine");
+}
+
+TEST(Run, PassesErrorsOnThatAreOfTheFunction) {
+  using Code = absl::StatusCode;
+  const auto run = [](absl::StatusOr<FunctionOutput> (*fail)(const FunctionInput&)) {
+    return cell::Run({"fail", "", true, fail}, {std::nullopt, ""}).status();
+  };
+  EXPECT_EQ(run(&FailWith<Code::kInvalidArgument>), absl::InvalidArgumentError("mine"));
+  EXPECT_EQ(run(&FailWith<Code::kFailedPrecondition>), absl::FailedPreconditionError("mine"));
+  EXPECT_EQ(run(&FailWith<Code::kOutOfRange>), absl::OutOfRangeError("mine"));
+  // A client would try again after one, and take the other for a write that may have happened.
+  EXPECT_EQ(run(&FailWith<Code::kUnavailable>).code(), Code::kInternal);
+  EXPECT_EQ(run(&FailWith<Code::kUnknown>).code(), Code::kInternal);
 }
 
 }  // namespace

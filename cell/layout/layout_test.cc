@@ -8,6 +8,7 @@
 #include "cell/layout/pointer.h"
 #include "cell/layout/region.h"
 #include "cell/layout/wire.h"
+#include "cell/layout/wire_function.h"
 
 namespace cell {
 namespace {
@@ -57,19 +58,19 @@ TEST(Limits, TheLargestEntriesLeaveACutForASplit) {
 
 TEST(Wire, GoldenRequests) {
   EXPECT_EQ(Hex(MakeKeyRequest(MessageKind::kGet, Pointer(1, 4096), Pointer(), "key")),
-            "02000b0023000000"
+            "02000c0023000000"
             "0010000000010000"
             "0000000000000000"
             "0300000000000000"
             "6b6579");
   EXPECT_EQ(Hex(MakeKeyRequest(MessageKind::kGet, Pointer(1, 4096), Pointer(), "key", 3)),
-            "02000b0023000000"
+            "02000c0023000000"
             "0010000000010000"
             "0000000000000000"
             "0300030000000000"
             "6b6579");
   EXPECT_EQ(Hex(MakePutRequest(Pointer(1, 4096), Pointer(1, 8192), 0x1122334455667788, "k", 5, 0, 9)),
-            "03000b0036000000"
+            "03000c0036000000"
             "0010000000010000"
             "0020000000010000"
             "8877665544332211"
@@ -78,7 +79,7 @@ TEST(Wire, GoldenRequests) {
             "6b");
   ConditionalWrite write{"k", {ConditionKind::kValue, 0, "old"}, 5, 0x1122334455667788, 9, 0};
   EXPECT_EQ(Hex(MakeWriteIfRequest(Pointer(1, 4096), Pointer(1, 8192), write)),
-            "14000b0049000000"
+            "14000c0049000000"
             "0010000000010000"
             "0020000000010000"
             "8877665544332211"
@@ -89,7 +90,7 @@ TEST(Wire, GoldenRequests) {
             "6b6f6c64");
   write = {"k", {ConditionKind::kStamp, 7}};
   EXPECT_EQ(Hex(MakeWriteIfRequest(Pointer(1, 4096), {}, write)),
-            "14000b0041000000"
+            "14000c0041000000"
             "0010000000010000"
             "0000000000000000"
             "0000000000000000"
@@ -98,34 +99,64 @@ TEST(Wire, GoldenRequests) {
             "0000000000000000"
             "0100000003010000"
             "6b");
+  FunctionOnKey function{"k", "add", 5, 0, 0, {0x1122334455667788, 2, 3, 4}, true};
+  EXPECT_EQ(Hex(MakeFunctionRequest(MessageKind::kApply, Pointer(1, 4096), function)),
+            "15000c0041000000"
+            "0010000000010000"
+            "8877665544332211"
+            "0200000000000000"
+            "0300000000000000"
+            "0500000004000100"
+            "0000000003010000"
+            "6b616464");
+  function = {"k", "add", 5, 2, 0};
+  EXPECT_EQ(Hex(MakeFunctionRequest(MessageKind::kApply, Pointer(1, 4096), function)),
+            "15000c003c000000"
+            "0010000000010000"
+            "0000000000000000"
+            "0000000000000000"
+            "0000000000000000"
+            "0500000000000100"
+            "0200000003000000"
+            "6b616464");
+  function = {"k", "sum", 1, 0, 4};
+  EXPECT_EQ(Hex(MakeFunctionRequest(MessageKind::kEvaluate, Pointer(1, 4096), function)),
+            "16000c003d000000"
+            "0010000000010000"
+            "0000000000000000"
+            "0000000000000000"
+            "0000000000000000"
+            "0100000000000100"
+            "0000040003000000"
+            "6b73756d");
   const std::string to = "z";
   EXPECT_EQ(Hex(MakeScanRequest(Pointer(1, 4096), "ab", to,
                                 {.limit = 10, .reply_bytes_max = 4096, .keys_only = true, .down = true})),
-            "05000b0023000000"
+            "05000c0023000000"
             "0010000000010000"
             "0a00000000100000"
             "0200010001010100"
             "61627a");
   EXPECT_EQ(Hex(MakeRangeRequest(MessageKind::kCount, Pointer(1, 4096), "ab", to)),
-            "0b000b001b000000"
+            "0b000c001b000000"
             "0010000000010000"
             "0200010000000000"
             "61627a");
   EXPECT_EQ(Hex(MakeRangeRequest(MessageKind::kDeleteRange, Pointer(1, 4096), "a", "")),
-            "0c000b0019000000"
+            "0c000c0019000000"
             "0010000000010000"
             "0100000000000000"
             "61");
   EXPECT_EQ(Hex(MakeFetchRequest(Pointer(1, 8192), 100)),
-            "06000b0018000000"
+            "06000c0018000000"
             "0020000000010000"
             "6400000000000000");
   EXPECT_EQ(Hex(MakeFetchRequest(Pointer(0, 8192), 100, 3)),
-            "06000b0018000000"
+            "06000c0018000000"
             "0020000000000000"
             "6400000003000000");
   EXPECT_EQ(Hex(MakeUploadRequest(2, 7, 1)),
-            "07000b0011000000"
+            "07000c0011000000"
             "0700000002000000");
 }
 
@@ -136,10 +167,10 @@ std::string HexOf(const T& fixed) {
 
 TEST(Wire, GoldenRequestsForTheTable) {
   EXPECT_EQ(Hex(MakeTableVersionRequest(0x1122334455667788)),
-            "0e000b0010000000"
+            "0e000c0010000000"
             "8877665544332211");
   EXPECT_EQ(Hex(MakeTablePartRequest({TablePartKind::kShard, 0x11223344, 7}, 9)),
-            "0f000b0020000000"
+            "0f000c0020000000"
             "0200000044332211"
             "0700000000000000"
             "0900000000000000");
@@ -182,6 +213,22 @@ TEST(Wire, GoldenReplies) {
             "1100000022000000"
             "8877665544332211"
             "0100000000000000");
+  EXPECT_EQ(HexOf(FunctionReply{header(MessageKind::kApply, 32), 0x1122334455667788, 5, 0, 1, kValueChanged}),
+            "1500000020000000"
+            "1100000022000000"
+            "8877665544332211"
+            "0500000000000102");
+  EXPECT_EQ(HexOf(OutcomesReply{header(MessageKind::kMigration, 24), 7, 0}),
+            "1100000018000000"
+            "1100000022000000"
+            "0700000000000000");
+  EXPECT_EQ(HexOf(OutcomeHeader{0x1122334455667788, 2, 3, 4, 5, 6, 7, kOutcomeChanged, 9, {}}),
+            "8877665544332211"
+            "0200000000000000"
+            "0300000000000000"
+            "0400000000000000"
+            "0500000006000000"
+            "0700020900000000");
   EXPECT_EQ(HexOf(WriteReply{header(MessageKind::kPut, 24), 1}),
             "0300000018000000"
             "1100000022000000"
@@ -280,6 +327,62 @@ TEST(Wire, AConditionalWriteThatMakesNoSenseIsRefused) {
   EXPECT_TRUE(parses(compares(kConditionValueBytesMax), "k" + std::string(kConditionValueBytesMax, 'v')));
   EXPECT_FALSE(parses(compares(kConditionValueBytesMax + 1), "k" + std::string(kConditionValueBytesMax + 1, 'v')));
   EXPECT_FALSE(parses(compares(UINT32_MAX), "k"));
+}
+
+TEST(Wire, AFunctionsRequestIsReadAsItWasMade) {
+  const std::string message = MakeFunctionRequest(MessageKind::kApply, RootOf(1), {"key", "add", 8, 0, 0}) + "argument";
+  const absl::StatusOr<ParsedFunction> parsed = ParseFunctionRequest(AsBytes(message), MessageKind::kApply);
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->key, "key");
+  EXPECT_EQ(parsed->name, "add");
+  EXPECT_EQ(parsed->value, "argument");
+  for (size_t bytes = 0; bytes < message.size(); ++bytes) {
+    EXPECT_FALSE(ParseFunctionRequest(AsBytes(message).subspan(0, bytes), MessageKind::kApply).ok()) << bytes;
+  }
+}
+
+TEST(Wire, AFunctionsRequestThatMakesNoSenseIsRefused) {
+  const auto parses = [](MessageKind kind, const FunctionOnKey& function, const std::string& rest) {
+    return ParseFunctionRequest(AsBytes(MakeFunctionRequest(kind, RootOf(1), function) + rest), kind).ok();
+  };
+  EXPECT_TRUE(parses(MessageKind::kApply, {"k", "f", 9, kUploadsMax, 0}, ""));
+  EXPECT_FALSE(parses(MessageKind::kApply, {"k", "f", 9, kUploadsMax + 1, 0}, ""));
+  EXPECT_FALSE(parses(MessageKind::kApply, {"k", "f", 0, 0, 1}, ""));  // What it returns is never copied.
+  EXPECT_TRUE(parses(MessageKind::kEvaluate, {"k", "f", 0, 0, kCopiesMax}, ""));
+  EXPECT_FALSE(parses(MessageKind::kEvaluate, {"k", "f", 0, 0, kCopiesMax + 1}, ""));
+  EXPECT_FALSE(parses(MessageKind::kEvaluate, {"k", "f", 9, 1, 0}, ""));  // Its argument is never uploaded.
+  EXPECT_FALSE(parses(MessageKind::kApply, {"k", "f", UINT32_MAX, 0, 0}, "a"));
+  EXPECT_TRUE(parses(MessageKind::kApply, {"k", "f", 0, 0, 0, {1, 2, 3, kRequestSlots - 1}, true}, ""));
+  EXPECT_FALSE(parses(MessageKind::kApply, {"k", "f", 0, 0, 0, {1, 2, 3, kRequestSlots}}, ""));
+  EXPECT_FALSE(parses(MessageKind::kApply, {"k", "f", 0, 0, 0, {0, 2, 3, 0}}, "")) << "half an id";
+  EXPECT_FALSE(parses(MessageKind::kApply, {"k", "f", 0, 0, 0, {}, true}, "")) << "again, without an id";
+  EXPECT_FALSE(parses(MessageKind::kEvaluate, {"k", "f", 0, 0, 0, {1, 2, 3, 4}}, ""));
+}
+
+TEST(Wire, AFunctionsResultComesBackIfItIsInlined) {
+  std::array<std::byte, 256> room;
+  FunctionReply reply{};
+  reply.stamp = 7;
+  reply.inlined = 1;
+  size_t bytes = WriteFunctionReply(absl::MakeSpan(room), MessageKind::kApply, reply, "result");
+  auto parsed = ParseFunctionReply(ConstBytes(room.data(), bytes), MessageKind::kApply);
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->value, "result");
+  EXPECT_EQ(parsed->fixed.stamp, 7u);
+  EXPECT_FALSE(ParseFunctionReply(ConstBytes(room.data(), bytes), MessageKind::kEvaluate).ok());
+  EXPECT_FALSE(ParseFunctionReply(ConstBytes(room.data(), bytes - 1), MessageKind::kApply).ok());
+  reply.inlined = 0;
+  reply.copied = 2;
+  bytes = WriteFunctionReply(absl::MakeSpan(room), MessageKind::kEvaluate, reply, std::string(5000, 'r'));
+  parsed = ParseFunctionReply(ConstBytes(room.data(), bytes), MessageKind::kEvaluate);
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->value, "");
+  EXPECT_EQ(parsed->fixed.result_bytes, 5000u);
+  // A server that lies about a size must not make a client allocate by it.
+  reply.result_bytes = kValueBytesMax + 1;
+  reply.header = ReplyOf<FunctionReply>(MessageKind::kEvaluate).header;
+  Store(room.data(), reply);
+  EXPECT_FALSE(ParseFunctionReply(ConstBytes(room.data(), sizeof(reply)), MessageKind::kEvaluate).ok());
 }
 
 TEST(Wire, RoutesComeBackWithTheirRangeIfItFits) {

@@ -17,6 +17,7 @@ inline constexpr uint32_t kNodeBytesMax = 4096;
 inline constexpr uint64_t kMeganodeBytesDefault = uint64_t{64} << 20;  // Thesis, 4.3. Counts nodes only.
 
 inline constexpr size_t kValueBytesMax = size_t{1} << 20;
+inline constexpr size_t kFunctionNameBytesMax = 32;
 
 inline constexpr uint64_t kLastStampMax = uint64_t{1} << 63;  // A greater stamp was not given: what has it is damaged.
 

@@ -8,7 +8,7 @@
 namespace cell {
 namespace {
 
-bool IsKnown(RecordKind kind) { return kind >= RecordKind::kBegin && kind <= RecordKind::kStampBound; }
+bool IsKnown(RecordKind kind) { return kind >= RecordKind::kBegin && kind <= RecordKind::kOutcome; }
 
 bool SizesFit(const LogRecord& record) {
   switch (record.kind) {
@@ -37,10 +37,13 @@ bool SizesFit(const LogRecord& record) {
     case RecordKind::kPutExpiring:
     case RecordKind::kPutStamped:
     case RecordKind::kPutStampedExpiring:
+    case RecordKind::kApplied:
       return false;  // ReadRecord makes a kPut of it if what it prescribes is there.
     case RecordKind::kStampBound:
       return record.key.empty() && record.value.size() == sizeof(uint64_t) &&
              record.ValueAs<uint64_t>() <= kLastStampMax;
+    case RecordKind::kOutcome:
+      return record.key.empty() && OutcomeBytes(record.value) == record.value.size();
     case RecordKind::kMarker:
     case RecordKind::kClear:
       return record.key.empty() && record.value.empty();
@@ -64,6 +67,16 @@ void ReadPut(LogRecord* record) {
     put.value.remove_prefix(sizeof(*to));
     return true;
   };
+  if (record->kind == RecordKind::kApplied) {
+    const std::optional<size_t> outcome_bytes = OutcomeBytes(put.value);
+    if (!outcome_bytes.has_value()) return;
+    put.outcome = put.value.substr(0, *outcome_bytes);
+    put.value.remove_prefix(*outcome_bytes);
+    if (!take(&put.stamp) || put.stamp == 0 || put.stamp > kLastStampMax || !take(&put.expiry)) return;
+    if (put.expiry != kNeverExpires && put.expiry > kExpiryMax) return;
+    *record = put;
+    return;
+  }
   if (HasStamp(record->kind) && (!take(&put.stamp) || put.stamp == 0 || put.stamp > kLastStampMax)) return;
   if (HasExpiry(record->kind) && (!take(&put.expiry) || put.expiry == kNeverExpires || put.expiry > kExpiryMax)) return;
   *record = put;
@@ -72,6 +85,12 @@ void ReadPut(LogRecord* record) {
 }  // namespace
 
 void AppendPut(const RecordContext& context, const LoggedPair& pair, std::string* to) {
+  if (!pair.outcome.empty()) {
+    std::string facts(pair.outcome);
+    const uint64_t words[2] = {pair.stamp, pair.expiry};
+    facts.append(reinterpret_cast<const char*>(words), sizeof(words));
+    return AppendRecord(context, RecordKind::kApplied, pair.key, facts, pair.value, to);
+  }
   constexpr RecordKind kKinds[2][2] = {{RecordKind::kPut, RecordKind::kPutExpiring},
                                        {RecordKind::kPutStamped, RecordKind::kPutStampedExpiring}};
   const bool stamped = pair.stamp != 0, expires = pair.expiry != kNeverExpires;
@@ -138,7 +157,7 @@ LogRecord ReadRecord(const char* bytes) {
   const size_t tag_bytes = record.sealed ? kSealTagBytes : 0;
   record.value = std::string_view(record.key.end(), header.bytes - sizeof(header) - header.key_bytes - tag_bytes);
   if (record.sealed && (header.flags & kOpened) == 0) return record;
-  if (HasStamp(record.kind) || HasExpiry(record.kind)) ReadPut(&record);
+  if (HasStamp(record.kind) || HasExpiry(record.kind) || record.kind == RecordKind::kApplied) ReadPut(&record);
   return record;
 }
 

@@ -25,6 +25,10 @@
 //   kPutStampedExpiring
 //                 key, stamp, Expiry, value  like kPut, for a pair with both
 //   kStampBound   -, stamp                   no put is given a higher stamp before a later one of these is on disk
+//   kApplied      key, outcome, stamp, Expiry, value
+//                                            like kPut, for a put by a request that must take effect only once
+//                                            (outcome.h). The expiry can be none
+//   kOutcome      -, outcome                 the outcome of an earlier such request
 //
 // The records of an encrypted file are sealed (cell/log/record_cipher.h), except for the first one, whose value a
 // SealBegin follows. In a sealed record key and value are encrypted, and a tag follows them, which its size counts:
@@ -33,8 +37,9 @@
 //
 // The first record of a file keeps its frame and the fields of SegmentBegin in every format, so that a release
 // recognizes the files of a later one. Format 2 added kMarker, format 3 kJoin and kClear, format 4 kPutExpiring and
-// kHashJoin, format 5 the epochs of the other region in cuts and joins, and format 7 kPutStamped, kPutStampedExpiring
-// and kStampBound. Formats 6 and 8 are those of encrypted files whose records are of formats 5 and 7.
+// kHashJoin, format 5 the epochs of the other region in cuts and joins, format 7 kPutStamped, kPutStampedExpiring
+// and kStampBound, and format 9 kApplied and kOutcome. Formats 6, 8 and 10 are those of encrypted files whose records
+// are of formats 5, 7 and 9.
 //
 // Replaying a record twice is safe. The effect of all records except kBegin and the ranges depends only on the last
 // record of each key, on the cuts and clears before it and on the last cut or join, so records may be applied to a
@@ -55,6 +60,7 @@
 #include "cell/base/bytes.h"
 #include "cell/layout/expiry.h"
 #include "cell/layout/limits.h"
+#include "cell/layout/outcome.h"
 #include "cell/layout/pointer.h"
 
 namespace cell {
@@ -76,7 +82,9 @@ enum class RecordKind : uint8_t {
   kHashJoin,
   kPutStamped,
   kPutStampedExpiring,
-  kStampBound
+  kStampBound,
+  kApplied,
+  kOutcome
 };
 
 struct RecordHeader {
@@ -96,8 +104,8 @@ inline constexpr uint8_t kOpened = 2;  // Only in memory: a sealed record that w
 inline constexpr size_t kSealTagBytes = 16;
 
 inline constexpr size_t kRecordAlignment = 8;
-inline constexpr size_t kRecordBytesMax =
-    sizeof(RecordHeader) + kNodeBytesMax + sizeof(uint64_t) + sizeof(Expiry) + kValueBytesMax + kSealTagBytes;
+inline constexpr size_t kRecordBytesMax = sizeof(RecordHeader) + kNodeBytesMax + kOutcomeBytesMax + sizeof(uint64_t) +
+                                          sizeof(Expiry) + kValueBytesMax + kSealTagBytes;
 inline constexpr uint64_t kLogMagic = 0x31474f4c4c4c4543;  // "CELLLOG1" in memory order
 
 struct SegmentBegin {
@@ -105,10 +113,10 @@ struct SegmentBegin {
   uint32_t format;
   uint32_t region;
 };
-inline constexpr uint32_t kLogFormat = 7;     // The format that is written.
+inline constexpr uint32_t kLogFormat = 9;     // The format that is written.
 inline constexpr uint32_t kLogFormatMin = 1;  // The oldest format that can be read.
-inline constexpr uint32_t kSealedLogFormat = 8;
-constexpr bool IsSealedLogFormat(uint32_t format) { return format == 6 || format == kSealedLogFormat; }
+inline constexpr uint32_t kSealedLogFormat = 10;
+constexpr bool IsSealedLogFormat(uint32_t format) { return format == 6 || format == 8 || format == kSealedLogFormat; }
 inline constexpr uint32_t kSealedBackupFormat = 4;  // Of tools/backup_file.h.
 
 // Follows SegmentBegin in an encrypted file.
@@ -188,13 +196,16 @@ struct LogRecord {
   // Set for puts. All kinds of puts have the kind kPut here, and `value` is the value of the pair.
   uint64_t stamp = 0;  // 0: it has none.
   Expiry expiry = kNeverExpires;
+  std::string_view outcome = {};  // Of a put. Empty: it has none.
 
   bool sealed = false;  // It is in a sealed record. Key and value are encrypted until they are opened.
 
   // Returns the number of bytes that the record takes.
   size_t bytes() const {
     const size_t stamp_bytes = stamp == 0 ? 0 : sizeof(stamp);
-    return RecordBytes(key.size(), stamp_bytes + ExpiryBytes(expiry) + value.size() + (sealed ? kSealTagBytes : 0));
+    const size_t facts_bytes =
+        outcome.empty() ? stamp_bytes + ExpiryBytes(expiry) : outcome.size() + sizeof(stamp) + sizeof(expiry);
+    return RecordBytes(key.size(), facts_bytes + value.size() + (sealed ? kSealTagBytes : 0));
   }
   // Returns the pointer of a kRoute or kCut record.
   Pointer pointer() const { return Load<Pointer>(AsBytes(value).data()); }
@@ -220,7 +231,8 @@ struct LoggedPair {
   std::string_view key;
   std::string_view value;
   Expiry expiry = kNeverExpires;
-  uint64_t stamp = 0;  // 0: none.
+  uint64_t stamp = 0;             // 0: none.
+  std::string_view outcome = {};  // Of the request that puts it. Empty: it has none.
 };
 // Appends a put's record, of the kind that has what the pair has.
 void AppendPut(const RecordContext& context, const LoggedPair& pair, std::string* to);

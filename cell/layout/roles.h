@@ -27,6 +27,8 @@ constexpr std::optional<Role> LeastRole(MessageKind kind) {
     case MessageKind::kTableVersion:
     case MessageKind::kTablePart:
     case MessageKind::kWriteIf:
+    case MessageKind::kApply:
+    case MessageKind::kEvaluate:
       return Role::kClient;
     case MessageKind::kCheck:  // Reads a whole region.
       return Role::kOperator;

@@ -1,91 +1,17 @@
 #include "cell/layout/wire.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "cell/base/check.h"
 #include "cell/base/status_macros.h"
 #include "cell/layout/limits.h"
 #include "cell/layout/region.h"
+#include "cell/layout/wire_parts.h"
 #include "fmt/format.h"
 
 namespace cell {
 namespace {
-
-// Takes pieces off the front of a message. Once a piece is missing, all later pieces are missing too.
-class Cursor {
- public:
-  explicit Cursor(ConstBytes bytes) : left_(bytes) {}
-
-  template <typename T>
-  T Take() {
-    if (left_.size() < sizeof(T)) {
-      ok_ = false;
-      return T{};
-    }
-    const T value = Load<T>(left_.data());
-    left_.remove_prefix(sizeof(T));
-    return value;
-  }
-
-  std::string_view TakeText(size_t bytes) {
-    if (!ok_ || left_.size() < bytes) {
-      ok_ = false;
-      return {};
-    }
-    const std::string_view text = AsText(left_.subspan(0, bytes));
-    left_.remove_prefix(bytes);
-    return text;
-  }
-
-  bool ok() const { return ok_; }
-  bool ended() const { return ok_ && left_.empty(); }
-  size_t left() const { return left_.size(); }
-
- private:
-  ConstBytes left_;
-  bool ok_ = true;
-};
-
-absl::Status BadRequest(MessageKind kind, size_t bytes) {
-  return absl::InvalidArgumentError(
-      fmt::format("malformed request of kind {} ({} bytes)", static_cast<int>(kind), bytes));
-}
-
-absl::Status BadReply(MessageKind kind, size_t bytes) {
-  return absl::DataLossError(
-      fmt::format("malformed reply to a request of kind {} ({} bytes)", static_cast<int>(kind), bytes));
-}
-
-// Returns whether the reply header fits the request and the bytes.
-bool FitsReply(ConstBytes message, MessageKind kind) {
-  if (message.size() < sizeof(ReplyHeader)) return false;
-  const auto header = Load<ReplyHeader>(message.data());
-  // A request that could not be read is refused without its kind. Most likely it has another version.
-  const bool refused = header.kind == MessageKind{} && header.code != 0;
-  return (header.kind == kind || refused) && header.bytes == message.size();
-}
-
-// Returns the server's error, or DataLoss unless the reply header fits the request and the bytes.
-absl::Status CheckReply(ConstBytes message, MessageKind kind) {
-  if (!FitsReply(message, kind)) return BadReply(kind, message.size());
-  const auto header = Load<ReplyHeader>(message.data());
-  if (header.code == 0) return absl::OkStatus();
-  const std::string_view text = AsText(message.subspan(sizeof(ReplyHeader)));
-  return absl::Status(static_cast<absl::StatusCode>(header.code), {text.data(), text.size()});
-}
-
-template <typename T>
-std::string WithFixed(T fixed, size_t more_bytes, std::initializer_list<std::string_view> parts) {
-  size_t bytes = sizeof(T) + more_bytes;
-  for (std::string_view part : parts) bytes += part.size();
-  fixed.header.version = kWireVersion;
-  fixed.header.bytes = static_cast<uint32_t>(bytes);
-  std::string message;
-  message.reserve(bytes - more_bytes);
-  message.append(reinterpret_cast<const char*>(&fixed), sizeof(T));
-  for (std::string_view part : parts) message.append(part);
-  return message;
-}
 
 size_t WriteAnyReply(MutableBytes to, MessageKind kind, absl::StatusCode code, std::string_view text) {
   text = text.substr(0, to.size() - sizeof(ReplyHeader));
@@ -271,6 +197,24 @@ absl::StatusOr<WriteIfReply> ParseWriteIfReply(ConstBytes message) {
   const auto reply = cursor.Take<WriteIfReply>();
   if (!cursor.ended()) return BadReply(MessageKind::kWriteIf, message.size());
   return reply;
+}
+
+absl::StatusOr<Parsed<OutcomesReply>> ParseOutcomesReply(ConstBytes message) {
+  RETURN_IF_ERROR(CheckReply(message, MessageKind::kMigration));
+  Cursor cursor(message);
+  Parsed<OutcomesReply> parsed{cursor.Take<OutcomesReply>(), {}, {}};
+  parsed.value = cursor.TakeText(cursor.left());
+  if (!cursor.ended()) return BadReply(MessageKind::kMigration, message.size());
+  return parsed;
+}
+
+size_t WriteOutcomesReply(MutableBytes to, std::string_view bytes) {
+  const std::string_view sent = bytes.substr(0, to.size() - sizeof(OutcomesReply));
+  auto reply = ReplyOf<OutcomesReply>(MessageKind::kMigration, sizeof(OutcomesReply) + sent.size());
+  reply.left = static_cast<uint32_t>(bytes.size() - sent.size());
+  Store(to.data(), reply);
+  if (!sent.empty()) std::memcpy(to.data() + sizeof(reply), sent.data(), sent.size());
+  return sizeof(reply) + sent.size();
 }
 
 std::string MakeUploadRequest(uint16_t upload, uint32_t offset, uint32_t bytes) {
@@ -479,7 +423,7 @@ absl::StatusOr<Parsed<MigrationRequest>> ParseMigrationRequest(ConstBytes messag
   Cursor cursor(message);
   Parsed<MigrationRequest> parsed{cursor.Take<MigrationRequest>(), {}, {}};
   parsed.key = cursor.TakeText(cursor.left());
-  if (!cursor.ended() || parsed.fixed.step < MigrationStep::kOffer || parsed.fixed.step > MigrationStep::kCancel ||
+  if (!cursor.ended() || parsed.fixed.step < MigrationStep::kOffer || parsed.fixed.step > MigrationStep::kOutcomes ||
       parsed.fixed.region == 0 || parsed.fixed.region > Pointer::kRegionMax) {
     return BadRequest(MessageKind::kMigration, message.size());
   }

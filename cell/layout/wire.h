@@ -1,5 +1,5 @@
-// Defines the messages between client and server. Each request and reply is a struct, followed by the bytes that it
-// counts.
+// Defines the messages between client and server, except those of functions (wire_function.h). Each request and reply
+// is a struct, followed by the bytes that it counts.
 //
 // A received message is untrusted until Parse... has checked every count against its size. The views that Parse returns
 // point into the message. Integers are little-endian; reserved fields are zero.
@@ -27,7 +27,7 @@
 
 namespace cell {
 
-inline constexpr uint16_t kWireVersion = 11;  // 11: kWriteIf, stamps in replies to gets, layout version 4.
+inline constexpr uint16_t kWireVersion = 12;  // 12: kApply, kEvaluate.
 
 // Limits the values in replies to gets and scans. Larger values are fetched by separate messages.
 inline constexpr size_t kInlineValueBytesMax = 4096;
@@ -51,6 +51,8 @@ enum class MessageKind : uint16_t {
   kTableVersion = 14,  // Returns which version of the region table the worker knows, and how old that may be.
   kTablePart = 15,     // Returns a piece of the region table, or of the list of servers.
   kWriteIf = 20,       // A put or a delete, if a condition holds.
+  kApply = 21,         // A put of what a function makes of the key's value.
+  kEvaluate = 22,      // Returns what a function finds in the key's value.
 
   // Sent between servers.
   kAddRoute = 16,     // Tells the tier above about a meganode's root.
@@ -84,10 +86,12 @@ void SetTimes(MutableBytes reply, const ServiceTimes& times);
 template <typename Fixed>
 struct Parsed {
   Fixed fixed;
-  std::string_view key;    // KeyRequest, PutRequest, WriteIfRequest, RouteRequest: the key. ScanRequest, RangeRequest:
-                           // `from`. MigrationRequest: the server, or the reason of a cancel.
-  std::string_view value;  // PutRequest, WriteIfRequest, GetReply: the value. UploadRequest: the bytes. ScanRequest,
-                           // RangeRequest: `to`. TablePartReply: the bytes.
+  std::string_view key;    // KeyRequest, PutRequest, WriteIfRequest, FunctionRequest, RouteRequest: the key.
+                           // ScanRequest, RangeRequest: `from`. MigrationRequest: the server, or the reason of a
+                           // cancel.
+  std::string_view value;  // PutRequest, WriteIfRequest, GetReply: the value. FunctionRequest: the argument.
+                           // FunctionReply: the result. UploadRequest, TablePartReply, OutcomesReply: the bytes.
+                           // ScanRequest, RangeRequest: `to`.
 };
 
 absl::StatusOr<MessageHeader> ParseHeader(ConstBytes message);
@@ -460,6 +464,7 @@ enum class MigrationStep : uint8_t {
   kSeal = 5,     // Target to source: I have everything; invalidate all nodes.
   kDone = 6,     // Target to source: the region table names me as the owner.
   kCancel = 7,
+  kOutcomes = 8,  // Target to source, when the last pages are there: list the outcomes (outcome.h) from a byte on.
 };
 
 // Text follows: the name of the source's server if this is an offer, and the target's reason if it is a cancel. The
@@ -468,7 +473,7 @@ struct MigrationRequest {
   MessageHeader header;
   uint64_t epoch;  // The region's epoch before the migration.
   uint32_t region;
-  uint32_t worker;  // The source's worker.
+  uint32_t worker;  // Offer, cancel: the sender's worker. Outcomes: number of the first byte that is wanted.
   MigrationStep step;
   uint8_t reserved[7];
 };
@@ -490,6 +495,17 @@ struct PageRun {
 };
 static_assert(sizeof(MigrationReply) == 24 && sizeof(PageRun) == 8);
 absl::StatusOr<MigrationReply> ParseMigrationReply(ConstBytes message, std::vector<PageRun>* runs);
+
+// Encoded outcomes follow, or a piece of them.
+struct OutcomesReply {
+  ReplyHeader header;
+  uint32_t left;  // Number of bytes that did not fit into this reply.
+  uint32_t reserved;
+};
+static_assert(sizeof(OutcomesReply) == 24 && std::has_unique_object_representations_v<OutcomesReply>);
+absl::StatusOr<Parsed<OutcomesReply>> ParseOutcomesReply(ConstBytes message);
+// Writes a reply with as many of the bytes as fit, and returns its size.
+size_t WriteOutcomesReply(MutableBytes to, std::string_view bytes);
 
 // The request is a header alone.
 struct TimeReply {

@@ -129,6 +129,41 @@ TEST_F(LogFormatTest, APutWithAStampThatIsNoneIsNoRecord) {
   }
 }
 
+TEST_F(LogFormatTest, APutWithAnOutcomeThatIsNoneIsNoRecord) {
+  const auto record = [](RecordKind kind, std::string_view value) {
+    std::string bytes;
+    AppendRecord({kRegion, 1, 4, 3}, kind, kind == RecordKind::kApplied ? "key" : "", value, {}, &bytes);
+    return bytes;
+  };
+  const auto word = [](uint64_t word) { return std::string(reinterpret_cast<const char*>(&word), sizeof(word)); };
+  const std::string outcome = EncodeOutcome({{1, 2, 3, 4}, 0, 5, 6, true, true, "result", 0});
+  for (const Expiry expiry : {kNeverExpires, Expiry{5}}) {
+    std::string bytes;
+    AppendPut({kRegion, 1, 4, 3}, {"key", "value", expiry, 7, outcome}, &bytes);
+    const std::optional<LogRecord> put = ParseRecord(bytes, kRegion);
+    ASSERT_TRUE(put.has_value());
+    EXPECT_EQ(put->kind, RecordKind::kPut);
+    EXPECT_EQ(put->key, "key");
+    EXPECT_EQ(put->value, "value");
+    EXPECT_EQ(put->stamp, 7u);
+    EXPECT_EQ(put->expiry, expiry);
+    EXPECT_EQ(put->outcome, outcome);
+    EXPECT_EQ(put->bytes(), bytes.size());
+  }
+  const auto applied = RecordKind::kApplied, alone = RecordKind::kOutcome;
+  EXPECT_TRUE(ParseRecord(record(applied, outcome + word(7) + word(kNeverExpires)), kRegion).has_value());
+  EXPECT_TRUE(ParseRecord(record(alone, outcome), kRegion).has_value());
+  for (const std::string& value :
+       {std::string(), outcome, outcome.substr(1) + word(7) + word(5), outcome + word(7), outcome + word(0) + word(5),
+        outcome + word(kLastStampMax + 1) + word(5), outcome + word(7) + word(kExpiryMax + 1),
+        outcome + word(7) + word(5) + std::string(kValueBytesMax + 1, 'v')}) {
+    EXPECT_FALSE(ParseRecord(record(applied, value), kRegion).has_value()) << value.size();
+  }
+  for (const std::string& value : {std::string(), outcome.substr(1), outcome + "more"}) {
+    EXPECT_FALSE(ParseRecord(record(alone, value), kRegion).has_value()) << value.size();
+  }
+}
+
 // Such records say nothing about this segment.
 TEST_F(LogFormatTest, RecordsOfAnotherEpochAreNoPartOfASegment) {
   std::string bytes = Segment(kLogFormat);

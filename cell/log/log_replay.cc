@@ -237,7 +237,7 @@ LogReplay::Rest LogReplay::RestFor(uint32_t epoch, uint64_t stamp_bound) const {
       continue;
     }
     if (record.kind == RecordKind::kPut) {
-      AppendPut(next(), {record.key, record.value, record.expiry, record.stamp}, &rest.bytes);
+      AppendPut(next(), {record.key, record.value, record.expiry, record.stamp, record.outcome}, &rest.bytes);
     } else {
       AppendRecord(next(), record.kind, record.key, record.value, {}, &rest.bytes);
     }
@@ -264,6 +264,15 @@ absl::Status LogReplay::FindEnd(const LogPart& part, std::string_view rest, uint
   return absl::OkStatus();
 }
 
+void LogReplay::Remember(std::string_view outcome, uint64_t stamp) {
+  if (Mutated(Mutant::kOutcomesUnread)) return;
+  Outcome decoded = DecodeOutcome(outcome);
+  if (stamp != 0) decoded.stamp = stamp;
+  outcomes_.Remember(std::move(decoded));
+  // In a long log there are many that were forgotten since.
+  if (outcomes_.size() > 2 * Outcomes::kMax) outcomes_.Forget(stamp);
+}
+
 absl::Status LogReplay::Apply(const LogRecord& record, const LogPart& part, uint64_t offset) {
   ++records_;
   switch (record.kind) {
@@ -275,6 +284,8 @@ absl::Status LogReplay::Apply(const LogRecord& record, const LogPart& part, uint
       SetRange(record);
       break;
     case RecordKind::kPut:
+      if (!record.outcome.empty()) Remember(record.outcome, record.stamp);
+      [[fallthrough]];
     case RecordKind::kDelete:
     case RecordKind::kRoute:
       common_bytes_ = changes_.empty()
@@ -328,9 +339,13 @@ absl::Status LogReplay::Apply(const LogRecord& record, const LogPart& part, uint
     case RecordKind::kStampBound:
       RaiseLastStamp(record);
       break;
+    case RecordKind::kOutcome:
+      Remember(record.value, 0);
+      break;
     case RecordKind::kPutExpiring:  // They were read as a kPut.
     case RecordKind::kPutStamped:
     case RecordKind::kPutStampedExpiring:
+    case RecordKind::kApplied:
     case RecordKind::kMarker:
       break;  // ReadSegment has evaluated it.
     case RecordKind::kEnd:

@@ -35,6 +35,7 @@
 #include "cell/layout/region.h"
 #include "cell/log/log_store.h"
 #include "cell/log/record_reader.h"
+#include "cell/region/outcomes.h"
 
 namespace cell {
 
@@ -67,6 +68,8 @@ class LogReplay {
   // Returns a stamp that is not below any that was given before. 0: there is no bound in the log, whose format is
   // older, or which is that of a part of a table.
   uint64_t last_stamp() const { return last_stamp_; }
+  // Returns the outcomes of requests that must not take effect again.
+  const Outcomes& outcomes() const { return outcomes_; }
   // Returns the sequence of the next record.
   uint64_t next_sequence() const { return next_sequence_; }
   // Returns the regions that were split off since the checkpoint, and those with which a join was begun, except those
@@ -105,6 +108,7 @@ class LogReplay {
   absl::Status CheckEnd(const LogRecord& record, uint64_t records, uint64_t offset) const;
   // Returns false if the record is not that of a range.
   bool SetRange(const LogRecord& record);
+  void Remember(std::string_view outcome, uint64_t stamp);
   void RaiseLastStamp(const LogRecord& bound) { last_stamp_ = std::max(last_stamp_, bound.ValueAs<uint64_t>()); }
   absl::Status ReadSegment(const LogPart& part, uint64_t limit, bool last);
   absl::Status FindEnd(const LogPart& part, std::string_view rest, uint64_t offset, uint64_t expected);
@@ -138,6 +142,7 @@ class LogReplay {
   MeganodeRange range_;
   std::optional<HashRangeValue> hash_range_;
   uint64_t last_stamp_ = 0;
+  Outcomes outcomes_;
   uint64_t next_sequence_ = 1;
   uint64_t synced_ = 0;         // The last record that is known to be on disk.
   std::string_view last_part_;  // The last segment's records.

@@ -72,6 +72,39 @@ TEST_F(LogTest, StampsAndTheirBound) {
   EXPECT_EQ(stamps_in(again), stamps);
 }
 
+TEST_F(LogTest, OutcomesOfRequests) {
+  const auto outcome = [](uint64_t client, uint64_t number, const std::string& result) {
+    return EncodeOutcome({{client, number, 1'000, 0}, 5, 9, 0, false, true, result, 0});
+  };
+  Owner owner(&store_, 1);
+  ASSERT_TRUE(owner.Open(1).ok());
+  owner.Range({});
+  owner.log()->AppendPut({"a", "1", kNeverExpires, 7, outcome(1, 1, "first")});
+  owner.log()->AppendPut({"b", "2", kNeverExpires, 8, outcome(2, 1, "other")});
+  owner.log()->AppendPut({"a", "3", kNeverExpires, 9, outcome(1, 2, "second")});
+  owner.log()->Append(RecordKind::kDelete, "b", "");
+  owner.log()->Append(RecordKind::kOutcome, "", outcome(3, 1, "alone"));
+  owner.log()->Append(RecordKind::kOutcome, "", outcome(1, 1, "written again"));
+  ASSERT_TRUE(owner.Flush().ok());
+  const auto check = [&](const LogReplay& replay) {
+    EXPECT_EQ(*Replayed(replay), (Model{{"a", "3"}}));
+    std::map<uint64_t, std::string> known;
+    replay.outcomes().ForEach([&](const Outcome& one) {
+      known[one.id.client] = fmt::format("{} {}@{}", one.id.number, one.result, one.stamp);
+    });
+    EXPECT_EQ(known, (std::map<uint64_t, std::string>{{1, "2 second@9"}, {2, "1 other@8"}, {3, "1 alone@5"}}));
+  };
+  LogReplay replay(&store_, kRegion);
+  ASSERT_TRUE(replay.Open().ok());
+  check(replay);
+  // The next owner's segment repeats what is not known to be on disk.
+  const LogReplay::Rest rest = replay.RestFor(2);
+  ASSERT_TRUE(store_.Open(kRegion, 2, rest.sequence, rest.bytes).ok());
+  LogReplay again(&store_, kRegion);
+  ASSERT_TRUE(again.Open().ok());
+  check(again);
+}
+
 TEST_F(LogTest, ACheckpointAndTheLogBehindIt) {
   Owner owner(&store_, 3);
   ASSERT_TRUE(owner.Open(1).ok());

@@ -392,6 +392,7 @@ bool Draws::Set(std::string_view name, bool on) {
                                                      {"objects", &objects},
                                                      {"learns", &learns},
                                                      {"conditions", &conditions},
+                                                     {"functions", &functions},
                                                      {"suspicion", &suspicion},
                                                      {"deadlines", &deadlines},
                                                      {"disks heal", &disks_heal}};
@@ -506,6 +507,10 @@ SimulationPlan SimulationPlan::Draw(uint64_t seed, const Draws& draws) {
   if (Dice own = dice_for(56); own.Below(3) != 0 && draws.conditions) {
     plan.condition_share = static_cast<double>(own.OneOf({10, 30, 80})) / 100;
   }
+  if (Dice own = dice_for(57); own.Below(2) == 0 && draws.functions) {
+    plan.function_share = static_cast<double>(own.OneOf({30, 100})) / 100;
+    plan.condition_share = std::max(plan.condition_share, 0.5);  // Functions take the place of conditions.
+  }
   std::stable_sort(plan.faults.begin(), plan.faults.end(),
                    [](const FaultPlan& a, const FaultPlan& b) { return a.at_ns < b.at_ns; });
   plan.encrypted = draws.encrypted && !plan.Has(Fault::kRollback);  // LaterReleaseStore changes the format of others.
@@ -571,30 +576,6 @@ std::vector<SimulationPlan::Grant> SimulationPlan::FirstGrants() const {
 bool SimulationPlan::Evicts(std::string_view key, bool in_table, bool expires) const {
   if (!in_table && key.substr(0, kPinned.size()) == kPinned) return false;
   return evict == Eviction::kLru || (evict == Eviction::kTtl && expires);
-}
-
-std::string SimulationPlan::Summary() const {
-  std::map<Fault, int> kinds;
-  for (const FaultPlan& one : faults) ++kinds[one.fault];
-  std::vector<std::string> names;
-  names.reserve(kinds.size());
-  for (const auto& [fault, count] : kinds) names.push_back(fmt::format("{} {}", count, ToString(fault)));
-  int tasks = 0;
-  for (const ClientPlan& client : clients) tasks += client.tasks;
-  return fmt::format(
-      "{} servers and {} to come, durability {}{}{}, nodes of {} B, meganodes of {} KB, {} region ids; {} clients with "
-      "{} operations in flight on {} keys ({} hot, {:.0f} % in a queue, {:.0f} % of ranges, tides of {} us, {:.0f} % "
-      "of writes with "
-      "conditions, {:.0f} % expire within {} "
-      "us), {} users with grants, evict {}, {:.0f} % of values up to {} KB, {:.0f} % in a table ({} B buckets), clocks "
-      "within {} ppm; {} us; "
-      "faults: {}",
-      servers, joining, cell::ToString(durability), objects ? " in objects" : "",
-      learns ? ", clients that learn from workers" : "", shape.node_bytes, shape.meganode_bytes >> 10, region_ids,
-      clients.size(), tasks, keys, hot_keys, queue_share * 100, range_share * 100, tide_ns / 1000,
-      condition_share * 100, expiry_share * 100, expiry_ns_max / 1000, users, cell::ToString(evict), large_share * 100,
-      large_bytes_max >> 10, table_share * 100, bucket_bytes, clock_gain_ppm, duration_ns / 1000,
-      fmt::join(names, ", "));
 }
 
 }  // namespace cell

@@ -107,6 +107,7 @@ class Shrinker {
     set(&SimulationPlan::hot_share, 0.0);
     set(&SimulationPlan::range_share, 0.0);
     set(&SimulationPlan::condition_share, 0.0);
+    set(&SimulationPlan::function_share, 0.0);
     set(&SimulationPlan::expiry_share, 0.0);
     set(&SimulationPlan::evict, Eviction::kNone);
     set(&SimulationPlan::objects, false);

@@ -4,6 +4,7 @@
 
 #include "cell/base/check.h"
 #include "cell/base/random.h"
+#include "cell/client/functions.h"
 #include "cell/layout/wire.h"
 
 namespace cell {
@@ -338,16 +339,27 @@ std::optional<Condition> Users::ChooseCondition(size_t key, uint64_t order, KeyO
   return what % 2 == 0 ? Condition::Absent() : Condition::Present();
 }
 
-bool Users::MayExpireMeanwhile(size_t key, const KeyOperation& operation) const {
+bool Users::MayExpireMeanwhile(size_t key, const KeyOperation& operation, int64_t until_ns) const {
   if (world_->plan.durability != Durability::kSync) return false;
   const auto& expiries = stamps_[key].expiries;
-  return std::any_of(expiries.begin(), expiries.end(), [&](int64_t expiry_ns) {
-    return expiry_ns >= operation.begin_ns && expiry_ns <= world_->now_ns();
-  });
+  return std::any_of(expiries.begin(), expiries.end(),
+                     [&](int64_t expiry_ns) { return expiry_ns >= operation.begin_ns && expiry_ns <= until_ns; });
 }
 
-Task<absl::Status> Users::Write(User* user, size_t key, std::optional<Condition> condition, KeyOperation* operation,
-                                CallOptions call) {
+bool Users::Swaps(size_t key, uint64_t order, KeyOperation* operation) {
+  if (operation->kind != Kind::kPut || operation->condition != KeyOperation::If::kValue) return false;
+  if (Random(Mix64(order + 1) ^ world_->plan.seed).Unit() >= world_->plan.function_share) return false;
+  const size_t both_bytes = Value(key, operation->expected).size() + Value(key, operation->value).size();
+  if (both_bytes + sizeof(uint32_t) > kValueBytesMax) return false;  // They are one argument.
+  // A function leaves the expiry as it is.
+  const auto expiry = stamps_[key].expiry_of.find(operation->expected);
+  if (expiry == stamps_[key].expiry_of.end()) return false;
+  operation->expiry_ns = expiry->second;
+  return true;
+}
+
+Task<absl::Status> Users::Write(User* user, size_t key, std::optional<Condition> condition, const std::string* swapped,
+                                KeyOperation* operation, CallOptions call) {
   Client* const client = user->of.client.get();
   Table* const table = key < world_->table_keys ? user->table.get() : nullptr;
   const std::string name = KeyName(key);
@@ -364,6 +376,17 @@ Task<absl::Status> Users::Write(User* user, size_t key, std::optional<Condition>
     if (existed.ok()) operation->existed = *existed;
     co_return existed.status();
   }
+  if (swapped != nullptr) {
+    const FunctionCall swap = functions::CompareAndSwap(*swapped, value);
+    Task<absl::StatusOr<ApplyResult>> apply =
+        table != nullptr ? table->AsyncApply(name, swap, call) : client->AsyncApply(name, swap, call);
+    const absl::StatusOr<ApplyResult> applied = co_await std::move(apply);
+    if (!applied.ok()) co_return applied.status();
+    if (applied->result != std::string(1, applied->changed ? 1 : 0)) {
+      world_->journal.Violate("{}: a function's result says something else than its reply", name);
+    }
+    co_return EndConditional(key, {applied->changed, applied->existed, applied->stamp}, operation);
+  }
   Task<absl::StatusOr<WriteIfResult>> write =
       deletes            ? (table != nullptr ? table->AsyncDeleteIf(name, *condition, call)
                                              : client->AsyncDeleteIf(name, *condition, call))
@@ -371,21 +394,41 @@ Task<absl::Status> Users::Write(User* user, size_t key, std::optional<Condition>
                          : client->AsyncPutIf(name, value, expiry, *condition, call);
   const absl::StatusOr<WriteIfResult> written = co_await std::move(write);
   if (!written.ok()) co_return written.status();
-  operation->existed = written->existed;
-  const bool may_expire = MayExpireMeanwhile(key, *operation);
-  if (!written->applied) operation->kind = Kind::kRefused;
-  if (may_expire && (!written->applied || operation->condition != KeyOperation::If::kAbsent)) {
+  co_return EndConditional(key, *written, operation);
+}
+
+absl::Status Users::EndConditional(size_t key, const WriteIfResult& written, KeyOperation* operation) {
+  operation->existed = written.existed;
+  const bool may_expire = MayExpireMeanwhile(key, *operation, world_->now_ns());
+  const bool puts = operation->kind == Kind::kPut;
+  if (!written.applied) operation->kind = Kind::kRefused;
+  if (may_expire && (!written.applied || operation->condition != KeyOperation::If::kAbsent)) {
     operation->condition = KeyOperation::If::kNothing;
     operation->existed = -1;
   }
-  if (written->applied && !deletes && table == nullptr) NoteStamp(key, operation->value, written->stamp);
-  co_return absl::OkStatus();
+  if (written.applied && puts && key >= world_->table_keys) NoteStamp(key, operation->value, written.stamp);
+  return absl::OkStatus();
+}
+
+bool Users::Evaluates(size_t key, const KeyOperation& operation) const {
+  Random random(Mix64(static_cast<uint64_t>(operation.begin_ns) + key) ^ world_->plan.seed);
+  return random.Unit() < world_->plan.function_share;
 }
 
 Task<absl::Status> Users::Read(User* user, size_t key, KeyOperation* operation, CallOptions call) {
   Client* const client = user->of.client.get();
   Table* const table = key < world_->table_keys ? user->table.get() : nullptr;
   const std::string name = KeyName(key);
+  if (Evaluates(key, *operation)) {
+    // All bytes of the value pass this filter.
+    const FunctionCall all = functions::Filter<uint8_t>(functions::Comparison::kGreaterEqual, 0);
+    Task<absl::StatusOr<std::string>> evaluate =
+        table != nullptr ? table->AsyncEvaluate(name, all, call) : client->AsyncEvaluate(name, all, call);
+    const absl::StatusOr<std::string> got = co_await std::move(evaluate);
+    if (!got.ok()) co_return got.status();
+    operation->value = NumberOf(key, got->empty() ? std::nullopt : std::optional<std::string>(*got));
+    co_return absl::OkStatus();
+  }
   if (table == nullptr && world_->plan.condition_share > 0) {
     const absl::StatusOr<std::optional<StampedValue>> got = co_await client->AsyncGetWithStamp(name, call);
     if (!got.ok()) co_return got.status();
@@ -411,16 +454,20 @@ Task<bool> Users::UseKey(User* user, size_t key, Kind kind, CallOptions call) {
   absl::Status status;
   if (kind == Kind::kPut) operation.value = next_value_++;
   if (kind == Kind::kPut) operation.expiry_ns = ExpiryOf(operation.value);
+  const uint64_t order = ++writes_ever_;
+  std::string expected;
+  std::optional<Condition> condition;
+  if (IsWrite(kind)) condition = ChooseCondition(key, order, &operation, &expected);
+  const bool swaps = Swaps(key, order, &operation);
   if (operation.expiry_ns != KeyOperation::kNever) stamps_[key].expiries.push_back(operation.expiry_ns);
+  if (kind == Kind::kPut) stamps_[key].expiry_of[operation.value] = operation.expiry_ns;
   const bool expires = operation.expiry_ns != KeyOperation::kNever;
   operation.evictable = kind == Kind::kPut && world_->plan.Evicts(name, table != nullptr, expires);
-  const uint64_t order = ++writes_ever_;
   const uint64_t since = world_->grants.oldest();
+  if (kind == Kind::kGet && Evaluates(key, operation)) call.path = Path::kServer;  // As all functions.
   if (IsWrite(kind)) {
-    std::string expected;
-    const std::optional<Condition> condition = ChooseCondition(key, order, &operation, &expected);
     user->writes[order] = {key, operation};
-    status = co_await Write(user, key, condition, &operation, call);
+    status = co_await Write(user, key, condition, swaps ? &expected : nullptr, &operation, call);
     user->writes.erase(order);
   } else if (kind == Kind::kGet) {
     status = co_await Read(user, key, &operation, call);
@@ -453,6 +500,7 @@ Task<bool> Users::UseKey(User* user, size_t key, Kind kind, CallOptions call) {
       ++report.maybe;
       ++unknown_[key];
       operation.end_ns = KeyOperation::kNever;
+      if (MayExpireMeanwhile(key, operation, INT64_MAX)) operation.condition = KeyOperation::If::kNothing;
     } else {
       ++report.failed;
       const bool late = expires && operation.end_ns >= operation.expiry_ns && absl::IsInvalidArgument(status);

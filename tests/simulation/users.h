@@ -82,16 +82,23 @@ class Users {
   // Puts the queue's next key, or takes its first one.
   Task<bool> UseQueue(User* user, CallOptions call, Random* random);
   Task<bool> UseKey(User* user, size_t key, KeyOperation::Kind kind, CallOptions call);
-  // Executes the write of a key, with its condition if it has one. Sets the operation's outcome.
-  Task<absl::Status> Write(User* user, size_t key, std::optional<Condition> condition, KeyOperation* operation,
-                           CallOptions call);
-  // Reads a key, in some cases with its stamp. Sets what was read.
+  // Executes the write of a key, with its condition if it has one. Sets the operation's outcome. If `swapped` is not
+  // null, it is the value that must be there, and a function compares and replaces it.
+  Task<absl::Status> Write(User* user, size_t key, std::optional<Condition> condition, const std::string* swapped,
+                           KeyOperation* operation, CallOptions call);
+  // Sets the outcome of a conditional write that was answered.
+  absl::Status EndConditional(size_t key, const WriteIfResult& written, KeyOperation* operation);
+  // Returns whether a function executes this get.
+  bool Evaluates(size_t key, const KeyOperation& operation) const;
+  // Returns whether a function executes this conditional put. If so, sets what the new value has of the old one.
+  bool Swaps(size_t key, uint64_t order, KeyOperation* operation);
+  // Reads a key, in some cases with its stamp, or by a function. Sets what was read.
   Task<absl::Status> Read(User* user, size_t key, KeyOperation* operation, CallOptions call);
   // Gives a write a condition, or not, and returns the condition.
   std::optional<Condition> ChooseCondition(size_t key, uint64_t order, KeyOperation* operation, std::string* expected);
   // Returns whether a pair that a conditional write has found, or that a write before it puts, may have expired between
-  // the decision and its effect, as it may with `sync` (docs/guarantees.md).
-  bool MayExpireMeanwhile(size_t key, const KeyOperation& operation) const;
+  // the decision and its effect, until then, as it may with `sync` (docs/guarantees.md).
+  bool MayExpireMeanwhile(size_t key, const KeyOperation& operation, int64_t until_ns) const;
   // Notes the stamp of a value. A value that has another one, or has that of another value of its key, is a violation.
   void NoteStamp(size_t key, int64_t number, uint64_t stamp);
 
@@ -137,6 +144,7 @@ class Users {
     std::map<uint64_t, int64_t> numbers;
     int64_t last = 0;  // The number of the value that was seen last; 0: none.
     std::vector<int64_t> expiries;
+    std::map<int64_t, int64_t> expiry_of;  // By number.
   };
   std::vector<KnownStamps> stamps_;  // Per key.
   uint64_t writes_ever_ = 0;

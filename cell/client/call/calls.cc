@@ -8,6 +8,7 @@
 #include "cell/base/crc64.h"
 #include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
+#include "cell/layout/wire_function.h"
 #include "fmt/format.h"
 
 namespace cell {
@@ -145,7 +146,30 @@ absl::Status ReadOutcome(absl::Status status) {
   return absl::UnavailableError(std::string(status.message()));
 }
 
+namespace {
+
+absl::Status CheckFunction(std::string_view name, size_t argument_bytes, size_t argument_bytes_max) {
+  if (name.size() > kFunctionNameBytesMax) {
+    return absl::InvalidArgumentError(fmt::format("{} is longer than the name of a function, of at most {} bytes",
+                                                  ForMessage(name), kFunctionNameBytesMax));
+  }
+  if (argument_bytes <= argument_bytes_max) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("the argument of {} bytes for function {} is larger than the maximum of {} bytes", argument_bytes,
+                  ForMessage(name), argument_bytes_max));
+}
+
+}  // namespace
+
+absl::Status CheckEvaluation(const FunctionCall& function) {
+  if (function.name.empty()) return absl::InvalidArgumentError("a function has a name");
+  return CheckFunction(function.name, function.argument.size(), kInlineValueBytesMax);
+}
+
 absl::Status CheckWrite(const KeyWrite& write) {
+  if (write.function.has_value()) {
+    return CheckFunction(*write.function, write.value.value_or("").size(), kValueBytesMax);
+  }
   const auto check = [&write](std::string_view what, size_t bytes, size_t bytes_max) -> absl::Status {
     if (bytes <= bytes_max) return absl::OkStatus();
     return absl::InvalidArgumentError(
@@ -223,25 +247,69 @@ Task<absl::StatusOr<bool>> FetchBytes(Session* session, WorkerConnection* worker
   co_return true;
 }
 
-Task<Attempt<Value>> GetByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context,
-                               PairFacts* facts) {
-  Attempt<Value> value = co_await GetOnce(session, router, key, 0, context, facts);
-  while (KeptChanging(value.status())) {
-    // The server copies the current value for this get.
+namespace {
+
+// Calls `once` with 0, and while that returns Aborted, with the number under which the server is to copy what is large.
+template <typename T, typename Once>
+Task<Attempt<T>> WithCopy(Session* session, KeyRouter* router, std::string_view key, CallContext context, Once once) {
+  Attempt<T> result = co_await once(uint16_t{0});
+  while (KeptChanging(result.status())) {
     ++session->metrics()->extent_retries;
     WorkerConnection* const worker = router->worker();
     const uint16_t copy = co_await session->connections()->TakeNumber(worker, context.deadline_ns);
     if (copy != 0) {
-      value = co_await GetOnce(session, router, key, copy, context, facts);
+      result = co_await once(copy);
       session->connections()->GiveNumber(worker, copy);
     }
     if (session->closed()) co_return ClientLoop::Closed();
-    if (session->NowNs() >= context.deadline_ns && KeptChanging(value.status())) {
+    if (session->NowNs() >= context.deadline_ns && KeptChanging(result.status())) {
       co_return absl::DeadlineExceededError(
           fmt::format("key {} kept changing while it was being read", ForMessage(key)));
     }
   }
-  co_return value;
+  co_return result;
+}
+
+// Tries an evaluation once at the region that the router is at. Returns Aborted if the result is too large for the
+// reply, and there is no copy of it.
+Task<Attempt<std::string>> EvaluateOnce(Session* session, KeyRouter* router, std::string_view key,
+                                        const FunctionCall& function, uint16_t copy, CallContext context) {
+  WorkerConnection* const worker = router->worker();
+  const auto argument_bytes = static_cast<uint32_t>(function.argument.size());
+  const std::string request =
+      MakeFunctionRequest(MessageKind::kEvaluate, router->root(), {key, function.name, argument_bytes, 0, copy});
+  const Attempt<ConstBytes> reply =
+      co_await CallOnce(session, router, request, function.argument, sizeof(FunctionReply) + kInlineValueBytesMax,
+                        context, Feedback::kNothing);
+  if (!reply.ok()) co_return ReadFailed<std::string>(router, reply.status());
+  if (!reply->has_value()) co_return std::nullopt;
+  const absl::StatusOr<Parsed<FunctionReply>> parsed = ParseFunctionReply(**reply, MessageKind::kEvaluate);
+  if (!parsed.ok()) co_return parsed.status();
+  if (parsed->fixed.inlined != 0) co_return std::string(parsed->value);
+  if (parsed->fixed.copied == 0) co_return absl::AbortedError("");
+  std::string result(parsed->fixed.result_bytes, 0);
+  const MutableBytes to(reinterpret_cast<std::byte*>(result.data()), result.size());
+  const absl::StatusOr<bool> there = co_await FetchBytes(session, worker, {}, copy, to, context.deadline_ns);
+  if (!there.ok()) co_return ReadFailed<std::string>(router, there.status());
+  if (!*there) co_return absl::AbortedError("");
+  co_return result;
+}
+
+}  // namespace
+
+Task<Attempt<Value>> GetByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context,
+                               PairFacts* facts) {
+  co_return co_await WithCopy<Value>(session, router, key, context, [=](uint16_t copy) {
+    return GetOnce(session, router, key, copy, context, facts);
+  });
+}
+
+Task<Attempt<std::string>> EvaluateByCall(Session* session, KeyRouter* router, std::string_view key,
+                                          const FunctionCall& function, CallContext context) {
+  co_return co_await WithCopy<std::string>(session, router, key, context,
+                                           [session, router, key, &function, context](uint16_t copy) {
+                                             return EvaluateOnce(session, router, key, function, copy, context);
+                                           });
 }
 
 Task<ServerTime::Life> LifeAt(Session* session, WorkerConnection* worker, Expiry expiry, CallContext context) {
@@ -297,6 +365,7 @@ namespace {
 
 MessageKind KindOf(const KeyWrite& write) {
   if (write.condition.has_value()) return MessageKind::kWriteIf;
+  if (write.function.has_value()) return MessageKind::kApply;
   return write.value.has_value() ? MessageKind::kPut : MessageKind::kDelete;
 }
 
@@ -307,6 +376,10 @@ std::string MakeWriteRequest(Pointer root, Pointer hint, const KeyWrite& write, 
   }
   const std::string_view value = write.value.value_or("");
   const auto value_bytes = static_cast<uint32_t>(value.size());
+  if (write.function.has_value()) {
+    return MakeFunctionRequest(MessageKind::kApply, root,
+                               {write.key, *write.function, value_bytes, upload, 0, write.id, write.again});
+  }
   const uint64_t crc = write.value.has_value() ? Crc64(value, Crc64(write.key)) : 0;
   if (!write.condition.has_value()) {
     return MakePutRequest(root, hint, crc, write.key, value_bytes, upload, write.expires);
@@ -322,6 +395,13 @@ absl::StatusOr<Result> ParseWritten(ConstBytes bytes, MessageKind kind) {
   if constexpr (std::is_same_v<Result, bool>) {
     ASSIGN_OR_RETURN(const WriteReply written, ParseWriteReply(bytes, kind));
     return written.existed != 0;
+  } else if constexpr (std::is_same_v<Result, Applied>) {
+    ASSIGN_OR_RETURN(const Parsed<FunctionReply> reply, ParseFunctionReply(bytes, kind));
+    const FunctionReply& fixed = reply.fixed;
+    if (fixed.inlined == 0) return absl::DataLossError("a function's reply lacks its result");
+    return Applied{
+        {(fixed.flags & kValueChanged) != 0, (fixed.flags & kKeyExisted) != 0, fixed.stamp, std::string(reply.value)},
+        (fixed.flags & kUntimely) != 0};
   } else {
     ASSIGN_OR_RETURN(const WriteIfReply written, ParseWriteIfReply(bytes));
     return WriteIfResult{written.applied != 0, written.existed != 0, written.stamp};
@@ -338,8 +418,9 @@ Task<Attempt<Result>> WriteHere(Session* session, KeyRouter* router, KeyWrite wr
   const MessageKind kind = KindOf(write);
   uint16_t upload = 0;
   std::string_view body = write.value.value_or("");
-  const size_t others_bytes =
+  const size_t condition_bytes =
       write.condition.has_value() ? sizeof(WriteIfRequest) + write.condition->value.size() : sizeof(PutRequest);
+  const size_t others_bytes = condition_bytes + write.function.value_or("").size();
   if (others_bytes + write.key.size() + body.size() > kMessageBytesMax) {
     const absl::StatusOr<uint16_t> uploaded = co_await Upload(session, worker, body, context.deadline_ns);
     if (!uploaded.ok()) co_return ReadFailed<Result>(router, uploaded.status());
@@ -347,10 +428,9 @@ Task<Attempt<Result>> WriteHere(Session* session, KeyRouter* router, KeyWrite wr
     body = {};
   }
   const std::string request = MakeWriteRequest(router->root(), hint, write, upload);
-  // All writes to a table are calls, so there is nothing to learn.
-  const Feedback::Learn learn = router->in_table() ? Feedback::kNothing
-                                : hint.null()      ? Feedback::kTime
-                                                   : Feedback::kRest;
+  // All writes to a table, and all functions, are calls, so there is nothing to learn.
+  const bool only_calls = router->in_table() || write.function.has_value();
+  const Feedback::Learn learn = only_calls ? Feedback::kNothing : hint.null() ? Feedback::kTime : Feedback::kRest;
   const OutgoingCall call{
       .head = request, .body = body, .reply_bytes_max = ReplyRoom(session), .deadline_ns = context.deadline_ns};
   const absl::StatusOr<ConstBytes> reply =
@@ -366,6 +446,7 @@ Task<Attempt<Result>> WriteHere(Session* session, KeyRouter* router, KeyWrite wr
 
 template Task<Attempt<bool>> WriteHere(Session*, KeyRouter*, KeyWrite, Pointer, CallContext);
 template Task<Attempt<WriteIfResult>> WriteHere(Session*, KeyRouter*, KeyWrite, Pointer, CallContext);
+template Task<Attempt<Applied>> WriteHere(Session*, KeyRouter*, KeyWrite, Pointer, CallContext);
 
 Task<Attempt<RangeSlice>> CountHere(Session* session, KeyRouter* router, std::string_view from, std::string_view to,
                                     CallContext context) {

@@ -9,6 +9,7 @@
 
 #include "cell/client/route/key_router.h"
 #include "cell/client/session/session.h"
+#include "cell/layout/outcome.h"
 
 namespace cell {
 
@@ -57,19 +58,32 @@ struct PairFacts {
 Task<Attempt<Value>> GetByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context,
                                PairFacts* facts = nullptr);
 Task<Attempt<bool>> ContainsByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context);
-// A put, or a delete if there is no `value`.
+// A put, a delete if there is no `value`, or an application of a function.
 struct KeyWrite {
   std::string_view key;
   std::optional<std::string_view> value = {};
   uint64_t expires = kNeverExpires;  // Of a put (PutRequest).
   std::optional<WriteCondition> condition = {};
+  std::optional<std::string_view> function = {};  // Its name. Its argument is `value`.
+  RequestId id = {};                              // Of a function that must be applied only once.
+  bool again = false;                             // A request with this id was sent before.
 };
-// Returns InvalidArgument if the value, or that of the condition, is too long.
+// The outcome of a function that was applied, or, if `untimely`, that was not because of RequestId::until. Its stamp is
+// then one from which on that is right.
+struct Applied : ApplyResult {
+  bool untimely = false;
+};
+// Return InvalidArgument if the value, that of the condition, or the function's name or argument, is too long.
 absl::Status CheckWrite(const KeyWrite& write);
-// Tries a write once at the region that the router is at. `hint` is the key's leaf, or null. Its result is a bool,
-// whether the key was there before, if it has no condition, and otherwise a WriteIfResult.
+absl::Status CheckEvaluation(const FunctionCall& function);
+// Tries a write once at the region that the router is at. `hint` is the key's leaf, or null. Its result is a
+// WriteIfResult if it has a condition, Applied if it has a function, and otherwise a bool, whether the key was there
+// before.
 template <typename Result>
 Task<Attempt<Result>> WriteHere(Session* session, KeyRouter* router, KeyWrite write, Pointer hint, CallContext context);
+// Evaluates a function once at the region that the router is at.
+Task<Attempt<std::string>> EvaluateByCall(Session* session, KeyRouter* router, std::string_view key,
+                                          const FunctionCall& function, CallContext context);
 // How long a pair is there from when its server answers: nullopt if it is not, INT64_MAX if it has no expiry.
 using TimeLeft = std::optional<int64_t>;
 Task<Attempt<TimeLeft>> TimeLeftByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context);

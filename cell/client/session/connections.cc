@@ -81,6 +81,7 @@ Task<bool> Connections::TryConnect(WorkerConnection* worker) {
     worker->id = *id;
     worker->up = true;
     worker->time.Forget();
+    worker->stamp.Forget();
   } else {
     to_close_.push_back(connecting.connection);  // Close it, because it would be kept otherwise.
     worker->failed_attempts += !moved;

@@ -17,6 +17,7 @@
 #include "cell/base/task.h"
 #include "cell/client/client.h"
 #include "cell/client/session/client_loop.h"
+#include "cell/client/session/request_slots.h"
 #include "cell/client/session/server_time.h"
 #include "cell/cluster/membership.h"
 #include "cell/io/fabric/fabric_await.h"
@@ -43,7 +44,8 @@ struct WorkerConnection {
   int unanswered = 0;                  // Reads and calls in flight...
   int64_t quiet_since_ns = 0;          // ...and when the last one was answered, or the first of these began.
   std::vector<uint16_t> free_numbers;  // Numbers for uploads and copies that no operation uses.
-  ServerTime time;                     // Of the process that it was last connected to.
+  ServerTime time;                     // Of the process that it was last connected to, and...
+  KnownStamp stamp;                    // ...so is this.
 
   // `selector` and `estimates` must outlive it.
   WorkerConnection(WorkerId worker_id, std::string address, const SelectorOptions& selector, uint64_t seed,

@@ -25,6 +25,7 @@ Session::Session(const ClientOptions& options, std::unique_ptr<Fabric> fabric, s
       connections_(&loop_, &metrics_, options_),
       view_(&loop_, &connections_, &metrics_, std::move(membership), options_.seed),
       tree_(&loop_, &connections_, &metrics_, view_.node_bytes(), options_),
+      slots_(loop_.fabric()->UniqueNumber()),
       reported_ns_(loop_.now_ns()) {
   connections_.set_cluster(Crc64(view_.cluster().uuid));
 }

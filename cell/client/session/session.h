@@ -12,6 +12,7 @@
 #include "cell/client/client.h"
 #include "cell/client/session/client_loop.h"
 #include "cell/client/session/connections.h"
+#include "cell/client/session/request_slots.h"
 #include "cell/client/session/table_view.h"
 #include "cell/client/session/tree_reader.h"
 
@@ -36,6 +37,7 @@ class Session {
   Connections* connections() { return &connections_; }
   TableView* view() { return &view_; }
   TreeReader* tree() { return &tree_; }
+  RequestSlots* slots() { return &slots_; }
   // Shorthands of the loop and the view.
   int64_t NowNs() const { return loop_.NowNs(); }
   int64_t now_ns() const { return loop_.now_ns(); }
@@ -98,6 +100,7 @@ class Session {
   ReportCompletion reporting_{&connections_};
   TableView view_;
   TreeReader tree_;
+  RequestSlots slots_;
   int in_flight_ = 0;    // Operations.
   uint64_t untold_ = 0;  // Gets since the last one that was sent to the server for TellsUse.
   int64_t reported_ns_;

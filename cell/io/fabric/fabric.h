@@ -166,6 +166,9 @@ class Fabric : public Clock {
   // Returns by how many nanoseconds the work of this endpoint's thread is ahead of the clock: what its completions have
   // taken of the thread since the clock last moved. 0 on real fabrics, whose clock moves by itself.
   virtual int64_t AheadNs() const { return 0; }
+  // Returns a number above 0 that no endpoint of any process has returned before: 64 random bits, or a count in a
+  // simulation.
+  virtual uint64_t UniqueNumber() = 0;
   // NowNs (Clock): this fabric's clock, by which all its deadlines are measured.
 
  private:

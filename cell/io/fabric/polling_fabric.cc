@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <random>
 
 #include "cell/io/exec/system_clock.h"
 
@@ -38,6 +39,11 @@ void PollingFabric::Wake() {
 }
 
 int64_t PollingFabric::NowNs() const { return SystemClock::Get()->NowNs(); }
+
+uint64_t PollingFabric::UniqueNumber() {
+  std::random_device random;  // 32 bits of the kernel's.
+  return std::max<uint64_t>(uint64_t{random()} << 32 | random(), 1);
+}
 
 size_t PollingFabric::TellNow() {
   size_t told = 0;

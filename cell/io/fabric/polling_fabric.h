@@ -45,6 +45,7 @@ class PollingFabric : public Fabric {
   void Wait(int64_t until_ns) final;
   void Wake() final;
   int64_t NowNs() const final;
+  uint64_t UniqueNumber() final;
 
   // ---- The steps of Wait, in order.
 

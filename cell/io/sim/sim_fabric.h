@@ -54,6 +54,7 @@ class SimFabric : public Fabric {
   void Wait(int64_t until_ns) override;
   // Returns the time of the host's clock.
   int64_t NowNs() const override { return host_->ToLocal(network_->now_ns()); }
+  uint64_t UniqueNumber() override { return ++network_->unique_numbers_; }
   int64_t AheadNs() const override { return std::max<int64_t>(0, work_ns_ - network_->now_ns()); }
 
   SimHost* host() const { return host_; }

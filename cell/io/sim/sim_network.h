@@ -178,6 +178,7 @@ class SimNetwork {
   std::vector<std::unique_ptr<SimHost>> hosts_;
   std::vector<Transfer> transfers_;
   std::map<std::string, SimFabric*> listening_;
+  uint64_t unique_numbers_ = 0;  // How many were given.
   Ways cuts_;
   uint64_t cuts_made_ = 0;
   double delayed_share_ = 0;

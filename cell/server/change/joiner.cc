@@ -435,6 +435,7 @@ Task<absl::Status> Joiner::Copy(HeldRegion* left, HeldRegion* right, RegionJoin*
     co_await scheduler_->Yield();
   }
   Reach(of_table, "copied");
+  left->TakeOutcomes(*right);  // The right region is frozen, so it gets no more of them.
   if (left->log != nullptr && !Mutated(Mutant::kJoinUnlogged)) {
     join->LogEnd();
     const absl::Status flushed = co_await logs_->Flushed(left->region());

@@ -33,6 +33,13 @@ absl::Status CheckIsServer(const Identity& peer, const std::string& server) {
   return absl::PermissionDeniedError(fmt::format("{} may not act for {}", ToString(peer), ForMessage(server)));
 }
 
+std::string EncodeOutcomes(const Outcomes& outcomes) {
+  std::string encoded;
+  if (Mutated(Mutant::kOutcomesStay)) return encoded;
+  outcomes.ForEach([&encoded](const Outcome& outcome) { encoded += EncodeOutcome(outcome); });
+  return encoded;
+}
+
 }  // namespace
 
 Migrator::Migrator(const WorkerContext& context, MigratorOptions options)
@@ -103,6 +110,9 @@ size_t Migrator::ServeMigration(const IncomingCall& call, MutableBytes to) {
   Outgoing* tell = nullptr;
   if (status.ok()) status = ServeStep(call, *request, &tell);
   if (!status.ok()) return WriteErrorReply(to, MessageKind::kMigration, status);
+  if (tell != nullptr && request->fixed.step == MigrationStep::kOutcomes) {
+    return WriteOutcomesReply(to, std::string_view(tell->outcomes).substr(request->fixed.worker));
+  }
   if (tell != nullptr) return WriteRuns(to, regions_->Find(request->fixed.region), tell);
   Store(to.data(), ReplyOf<MigrationReply>(MessageKind::kMigration));
   return sizeof(MigrationReply);
@@ -179,6 +189,14 @@ absl::Status Migrator::ServeStep(const IncomingCall& call, const Parsed<Migratio
       return absl::OkStatus();
     case MigrationStep::kCancel:
       Abandon(id);
+      return absl::OkStatus();
+    case MigrationStep::kOutcomes:
+      if (outgoing.phase() != MigrationPhase::kFrozen) return NoSuchMigration(id);
+      if (request.fixed.worker == 0) outgoing.outcomes = EncodeOutcomes(region->outcomes);
+      if (request.fixed.worker > outgoing.outcomes.size()) {
+        return absl::InvalidArgumentError("there are fewer outcomes than that");
+      }
+      *tell = &outgoing;
       return absl::OkStatus();
     case MigrationStep::kOffer:
       break;
@@ -328,7 +346,8 @@ Task<bool> Migrator::Pull(uint32_t id, uint64_t epoch, WorkerId from) {
   auto written = std::make_unique<WrittenPages>(regions_->shape().region_bytes());
   peers_->ForgetRegion(from, id);
   StagedCopy copy(*memory, regions_->shape());
-  Incoming incoming{id, epoch, from, *memory, &copy, written.get()};
+  Outcomes outcomes;
+  Incoming incoming{id, epoch, from, *memory, &copy, written.get(), &outcomes};
   absl::Status status = co_await Copy(incoming);
   if (status.ok()) status = co_await Commit(incoming);
   peers_->ForgetRegion(from, id);  // Else its mapping would stay for ever.
@@ -339,6 +358,7 @@ Task<bool> Migrator::Pull(uint32_t id, uint64_t epoch, WorkerId from) {
   HeldRegion* const region = regions_->Arrived(id, *memory, std::move(written), epoch + 1,
                                                logs_->on() ? RegionState::kFrozen : RegionState::kServing);
   region->store->Restore();
+  region->outcomes = std::move(outcomes);
   if (logs_->on()) {
     const RegionClaim claim(region, ClaimPurpose::kMigrate);
     (void)co_await logs_->Continue(id, epoch + 1);  // If this fails, the region can be read but not written.
@@ -388,8 +408,35 @@ Task<absl::Status> Migrator::Copy(Incoming incoming) {
   }
   if (pages.ok()) pages = co_await CopyWritten(incoming, MigrationStep::kFreeze);
   if (!pages.ok()) co_return pages.status();
+  if (absl::Status status = co_await CopyOutcomes(incoming); !status.ok()) co_return status;
   sync_points_->Reach("migration: target: last copy");
   co_return regions_->CheckHeader(*incoming.memory, incoming.region);
+}
+
+Task<absl::Status> Migrator::CopyOutcomes(const Incoming& incoming) {
+  std::string encoded;
+  for (uint32_t left = 1; left > 0;) {
+    std::string request = MakeMigrationRequest(MigrationStep::kOutcomes, incoming.region, incoming.epoch,
+                                               static_cast<uint32_t>(encoded.size()));
+    const absl::StatusOr<std::string> answer = co_await peers_->Call(incoming.from, std::move(request));
+    if (!answer.ok()) co_return answer.status();
+    const absl::StatusOr<Parsed<OutcomesReply>> reply = ParseOutcomesReply(AsBytes(*answer));
+    if (!reply.ok()) co_return reply.status();
+    encoded += reply->value;
+    left = reply->fixed.left;
+    if (encoded.size() > Outcomes::kMax * kOutcomeBytesMax || (left > 0 && reply->value.empty())) {
+      co_return absl::DataLossError(fmt::format("{} sent more outcomes than there can be", ToString(incoming.from)));
+    }
+  }
+  for (std::string_view rest = encoded; !rest.empty();) {
+    const std::optional<size_t> bytes = OutcomeBytes(rest);
+    if (!bytes.has_value()) {
+      co_return absl::DataLossError(fmt::format("{} sent a malformed outcome", ToString(incoming.from)));
+    }
+    incoming.outcomes->Remember(DecodeOutcome(rest.substr(0, *bytes)));
+    rest.remove_prefix(*bytes);
+  }
+  co_return absl::OkStatus();
 }
 
 Task<absl::StatusOr<uint64_t>> Migrator::CopyWritten(const Incoming& incoming, MigrationStep step) {

@@ -9,6 +9,7 @@
 //                                   <-   Begin: all written pages, which the target reads and stages (staged_copy.h)
 //                                   <-   Written, repeatedly: those written since, until there are few
 //                                   <-   Freeze: writes wait from here on; once the log is on disk, the last pages
+//                                   <-   Outcomes, repeatedly: those of requests that must not take effect again
 //                                   <-   Seal: the source invalidates all nodes, so that nobody reads them any more
 //                                        the region table is changed, from the offered epoch; the copy becomes
 //                                        visible
@@ -103,6 +104,7 @@ class Migrator : public MigrationHandler {
     WrittenPages noted;       // All pages that were taken from the region's own list.
     int64_t heard_ns = 0;
     std::optional<int64_t> frozen_ns;  // The time of Freeze, if the target has asked for it.
+    std::string outcomes;              // The region's, encoded, once the target has asked for them.
     std::shared_ptr<std::string> why = std::make_shared<std::string>();  // The target's reason for refusing.
 
    private:
@@ -130,6 +132,7 @@ class Migrator : public MigrationHandler {
     RegionMemory* memory;
     StagedCopy* copy;  // Writes into `memory`.
     WrittenPages* written;
+    Outcomes* outcomes;
   };
   Task<bool> Pull(uint32_t region, uint64_t epoch, WorkerId from);
   // Tells the source, and this server's log, why its region is not taken.
@@ -137,6 +140,8 @@ class Migrator : public MigrationHandler {
   Task<absl::Status> Copy(Incoming incoming);
   // Makes one step, and copies all pages that it names. Returns their number.
   Task<absl::StatusOr<uint64_t>> CopyWritten(const Incoming& incoming, MigrationStep step);
+  // Gets the outcomes of requests that the source remembers.
+  Task<absl::Status> CopyOutcomes(const Incoming& incoming);
   Task<absl::Status> Commit(const Incoming& incoming);
   // Checks that the region's log is where this worker would continue it.
   Task<absl::Status> HasLog(uint32_t region);

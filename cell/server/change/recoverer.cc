@@ -389,6 +389,7 @@ absl::Status Recoverer::Replay(uint32_t region, uint64_t epoch, const RegionTabl
   replayed->times = replay.times();
   replayed->cuts = replay.cuts();
   replayed->joined = replay.joined();
+  replayed->outcomes = replay.outcomes();
   replayed->records = replay.records();
   replayed->torn_bytes = replay.torn_bytes();
   const bool stamps = !replayed->content.hash_range.has_value() && replayed->content.range.tier == 0;
@@ -444,6 +445,7 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
   }
   const int64_t waited_ns = clock_->NowNs();
   HeldRegion* const held = regions_->Arrived(region, *memory, std::move(written), epoch, RegionState::kFrozen);
+  held->outcomes = std::move(replayed.outcomes);
   RegionClaim held_claim(held, ClaimPurpose::kRecover);
   held->SetLog(std::make_shared<RegionLog>(region, static_cast<uint32_t>(epoch), replayed.next_sequence,
                                            std::move(replayed.writer), /*begun=*/true),

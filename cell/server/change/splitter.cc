@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "cell/base/mutant.h"
 #include "cell/base/sync_points.h"
 #include "cell/cluster/membership_await.h"
 #include "cell/server/region/log_flusher.h"
@@ -185,6 +186,8 @@ Task<absl::Status> Splitter::Cut(HeldRegion* lower, HeldRegion* upper, RegionSpl
     lower->ChangeState(RegionState::kFrozen);
     absl::Status status = co_await logs_->Settled(lower->region());
     split->TakeStamps();
+    // The lower region is frozen, so it gets no more of them.
+    if (!Mutated(Mutant::kOutcomesUnsplit)) upper->TakeOutcomes(*lower);
     if (status.ok()) status = co_await logs_->Flushed(upper->region());
     if (status.ok()) status = split->mirrored();
     if (status.ok()) {
@@ -197,6 +200,7 @@ Task<absl::Status> Splitter::Cut(HeldRegion* lower, HeldRegion* upper, RegionSpl
     if (!status.ok()) co_return status;
   }
   if (lower->lost() || upper->lost()) co_return Lost();
+  if (!logs_->on() && !Mutated(Mutant::kOutcomesUnsplit)) upper->TakeOutcomes(*lower);
   const int64_t begun_ns = clock_->NowNs();
   const absl::Status status = split->Cut();
   NoteLongest(&counters.longest_cut_ns, clock_->NowNs() - begun_ns);

@@ -165,6 +165,8 @@ Task<absl::Status> Checkpointer::TryCheckpoint(HeldRegion* held) {
     co_return status;
   }
   log->EndRoll(std::move(segment));
+  // Those that are in earlier segments go with them. The checkpoint is complete when these are on disk.
+  if (!Mutated(Mutant::kOutcomesTrimmed)) held->LogOutcomes();
 
   std::unique_ptr<LogWriter> writer;
   const RunInPool::Work begin = [this, region, epoch = log->epoch(), sequence, &writer]() -> absl::Status {

@@ -14,8 +14,10 @@
 #include "cell/base/clock.h"
 #include "cell/base/event.h"
 #include "cell/io/fabric/fabric.h"
+#include "cell/layout/outcome.h"
 #include "cell/layout/wire.h"
 #include "cell/log/region_log.h"
+#include "cell/region/outcomes.h"
 #include "cell/region/region_memory.h"
 #include "cell/server/region/region_lifecycle.h"
 #include "cell/tree/meganode.h"
@@ -33,6 +35,19 @@ struct DeletedSlice {
   absl::Status status = {};              // Why a leaf could not be written.
 };
 
+// What was decided of a write with a condition, or with a function, when it was tried. For its reply.
+struct Verdict {
+  MessageKind kind;      // Of the request.
+  bool existed = false;  // The key was there.
+  // The write changes nothing: its condition did not hold, or its function makes no new value, or has failed.
+  bool refused = false;
+  bool changed = false;     // It changes something, or did when it came before.
+  bool untimely = false;    // It may not be tried any more, or for too long.
+  uint64_t stamp = 0;       // If refused, that of the pair that is there, or that was put before.
+  absl::Status error = {};  // Why the function has failed.
+  std::string result = {};  // The function's.
+};
+
 // A write whose record is in the log. It is applied and answered once that is on disk. A slice of a range is one for
 // each leaf, of which only the last is answered.
 struct PendingWrite {
@@ -42,18 +57,16 @@ struct PendingWrite {
   std::string key;
   PairStore::Prepared prepared;  // Set for puts.
   Pointer hint;
-  // Set for conditional writes.
-  bool conditional = false;
-  bool refused = false;  // Its condition did not hold. It changes nothing, and waits for what it saw to be on disk.
-  bool existed = false;  // The key was there when that was decided...
-  uint64_t stamp = 0;    // ...and if refused, its pair has this stamp.
+  // Set for writes with a condition or a function. One that was refused waits for what it saw to be on disk.
+  std::optional<Verdict> verdict = {};
   // Set for slices of a range.
   std::vector<std::string> keys = {};  // Those of one leaf, in order, instead of `key`.
   std::shared_ptr<DeletedSlice> slice = nullptr;
   bool clears = false;  // It deletes all pairs of the region, instead of `keys`.
 
+  bool refused() const { return verdict.has_value() && verdict->refused; }
   bool Changes(std::string_view a_key) const {
-    if (refused) return false;
+    if (refused()) return false;
     if (kind != MessageKind::kDeleteRange) return key == a_key;
     return clears || std::binary_search(keys.begin(), keys.end(), a_key);
   }
@@ -126,7 +139,7 @@ class HeldRegion {
     flush_.stamp_bound = flush_.stamp_bound_at = 0;
     store->set_on_write([this](const PairStore::Write& write) {
       if (write.kind == RecordKind::kPut) {
-        log->AppendPut({write.key, write.value, write.expiry, write.stamp});
+        log->AppendPut({write.key, write.value, write.expiry, write.stamp, outcome_of_put});
       } else {
         log->Append(write.kind, write.key, write.value);
       }
@@ -188,6 +201,21 @@ class HeldRegion {
   // The last split found no room for one more region, which a join or a migration will give.
   bool awaits_region = false;
   std::string split_error;  // Why the last split failed; empty if it did not.
+
+  // Of requests that must not take effect again. Only WritePipeline adds any, and TakeOutcomes.
+  Outcomes outcomes;
+  std::string_view outcome_of_put;  // That of the put that is being made, encoded. Only WritePipeline sets it.
+  // Adds those of a region that the pairs of this one were in, or will be, and logs them.
+  void TakeOutcomes(const HeldRegion& from) {
+    outcomes.Remember(from.outcomes);
+    LogOutcomes();
+  }
+  // Appends all of them to the log, if there is one.
+  void LogOutcomes() {
+    if (log == nullptr) return;
+    outcomes.Forget(memory->header().last_stamp);
+    outcomes.ForEach([this](const Outcome& outcome) { log->Append(RecordKind::kOutcome, "", EncodeOutcome(outcome)); });
+  }
 
   bool sweeping = false;  // Pairs that have expired are being deleted. Only ExpirySweeper writes it.
 

@@ -8,9 +8,9 @@
 #include "pilaf/key_hash.h"
 
 namespace cell {
-namespace {
 
 absl::StatusOr<KeyState> StoredState(std::string_view key, const HeldRegion& region) {
+  RETURN_IF_ERROR(region.store->CheckKey(key));
   KeyState state;
   if (region.tree != nullptr) {
     ASSIGN_OR_RETURN(const Meganode::Location location, region.tree->Find(key));
@@ -18,16 +18,16 @@ absl::StatusOr<KeyState> StoredState(std::string_view key, const HeldRegion& reg
     ASSIGN_OR_RETURN(state.value, region.tree->VerifiedValueOf(key, *location.pair));
     state.exists = true;
     state.stamp = location.pair->stamp;
+    state.expiry = location.pair->expiry;
     return state;
   }
   const std::optional<HashTable::Located> pair = region.hash->Locate(key, HashKey(key));
   if (!pair.has_value()) return state;
   state.exists = true;
   state.value = pair->value;
+  state.expiry = pair->expiry;
   return state;
 }
-
-}  // namespace
 
 absl::StatusOr<KeyState> StateOf(std::string_view key, const HeldRegion& region) {
   RETURN_IF_ERROR(region.store->CheckKey(key));
@@ -39,6 +39,7 @@ absl::StatusOr<KeyState> StateOf(std::string_view key, const HeldRegion& region)
   if (last->kind != MessageKind::kPut || region.store->Expired(last->prepared.expiry)) return state;
   state.exists = true;
   state.stamp = last->prepared.stamp;
+  state.expiry = last->prepared.expiry;
   state.value = region.store->PreparedValue(last->prepared, key);
   return state;
 }

@@ -8,7 +8,9 @@
 
 #include "cell/base/crc64.h"
 #include "cell/base/event.h"
+#include "cell/functions/arguments.h"
 #include "cell/io/fabric/waiter.h"
+#include "cell/layout/wire_function.h"
 #include "cell/server/request/test_request_service.h"
 #include "cell/server/request/write_pipeline.h"
 #include "fmt/format.h"
@@ -16,6 +18,10 @@
 
 namespace cell {
 namespace {
+
+struct FunctionCallOf {
+  std::string name, argument;
+};
 
 // Counts the coroutines that an event releases.
 struct Released : Executor {
@@ -63,6 +69,19 @@ class LoggedWritesTest : public RequestServiceTest {
     if (value.has_value()) write.value_bytes = static_cast<uint32_t>(value->size());
     if (value.has_value()) write.crc = Crc64(*value, Crc64(key));
     Send(MakeWriteIfRequest(root_, {}, write), value.value_or(""), reply);
+  }
+  // Sends an application of a function.
+  void SendApply(const std::string& key, const FunctionCallOf& call, Reply* reply, const RequestId& id = {},
+                 bool again = false) {
+    const FunctionOnKey function{key, call.name, static_cast<uint32_t>(call.argument.size()), 0, 0, id, again};
+    Send(MakeFunctionRequest(MessageKind::kApply, root_, function), call.argument, reply);
+  }
+  // Waits for the answer. Returns the result, with "unchanged" before it if nothing was put; or the code of an error.
+  std::string AnswerApply(const Reply& reply) {
+    for (int i = 0; i < 1000 && !reply.done; ++i) Turn();
+    const auto applied = ParseFunctionReply(AsBytes(reply.bytes), MessageKind::kApply);
+    if (!applied.ok()) return absl::StatusCodeToString(applied.status().code());
+    return fmt::format("{}{}", (applied->fixed.flags & kValueChanged) != 0 ? "" : "unchanged ", applied->value);
   }
   // Waits for the answer to a conditional write. Returns "applied" or "refused", whether the key existed, and "stamped"
   // if there is a pair with a stamp now; or the code of an error.
@@ -203,6 +222,74 @@ TEST_F(LoggedWritesTest, AConditionOfAValueInATableSeesWhatIsLogged) {
     }
     ++region;
   }
+}
+
+TEST_F(LoggedWritesTest, AFunctionIsAppliedToWhatIsLogged) {
+  Reply one, ten, failed, unchanged, erase, after;
+  SendApply("key", {"add-decimal", "1"}, &one);
+  SendApply("key", {"add-decimal", "10"}, &ten);
+  SendApply("key", {"add", MakeArgument(ElementType::kI64, ScalarBytes<int64_t>(1))}, &failed);
+  SendApply("key", {"compare-and-swap", MakeSwapArgument("12", "13")}, &unchanged);
+  SendDelete("key", &erase);
+  SendApply("key", {"add-decimal", "5"}, &after);
+  EXPECT_EQ(region()->pending.size(), 6u);
+  for (int i = 0; i < 10; ++i) Turn();
+  // Also that one has failed tells what is not on disk yet.
+  EXPECT_FALSE(one.done || ten.done || failed.done || unchanged.done || erase.done || after.done);
+  EXPECT_EQ(FlushAndApply(), 6u);
+  EXPECT_EQ(AnswerApply(one), "1");
+  EXPECT_EQ(AnswerApply(ten), "11");
+  EXPECT_EQ(AnswerApply(failed), "FAILED_PRECONDITION");
+  EXPECT_EQ(AnswerApply(unchanged), std::string("unchanged ") + '\0');
+  EXPECT_EQ(AnswerApply(after), "5");
+  EXPECT_EQ(Get("key"), "5");
+}
+
+TEST_F(LoggedWritesTest, AFunctionThatComesAgainWaitsForTheSameRecord) {
+  const RequestId id{1, 1, kRequestTriedNs, 0};
+  Reply first, again, other;
+  SendApply("key", {"add-decimal", "1"}, &first, id);
+  SendApply("other", {"add-decimal", "1"}, &other);
+  SendApply("key", {"add-decimal", "1"}, &again, id, true);
+  for (int i = 0; i < 10; ++i) Turn();
+  EXPECT_FALSE(first.done || again.done);
+  EXPECT_EQ(FlushAndApply(), 3u);
+  EXPECT_EQ(AnswerApply(first), "1");
+  EXPECT_EQ(AnswerApply(again), "1");
+  EXPECT_EQ(Get("key"), "1");
+  Reply late;  // Now there is nothing to wait for.
+  SendApply("key", {"add-decimal", "1"}, &late, id, true);
+  EXPECT_EQ(AnswerApply(late), "1");
+}
+
+// A client that is told that its function changes nothing must not see an earlier try do it, so that is logged.
+TEST_F(LoggedWritesTest, AFunctionThatComesAgainAndChangesNothingIsLogged) {
+  const RequestId id{1, 1, kRequestTriedNs, 0};
+  const FunctionCallOf swap{"compare-and-swap", MakeSwapArgument("a", "b")};
+  Reply again, put, first, once;
+  SendApply("key", swap, &once, {1, 1, kRequestTriedNs, 1});
+  EXPECT_EQ(AnswerApply(once), std::string("unchanged ") + '\0') << "what was sent once can be answered at once";
+  SendApply("key", swap, &again, id, true);
+  for (int i = 0; i < 10; ++i) Turn();
+  EXPECT_FALSE(again.done);
+  EXPECT_EQ(FlushAndApply(), 1u);
+  EXPECT_EQ(AnswerApply(again), std::string("unchanged ") + '\0');
+  SendPutOf("key", "a", &put);
+  EXPECT_EQ(FlushAndApply(), 1u);
+  SendApply("key", swap, &first, id);
+  EXPECT_EQ(AnswerApply(first), std::string("unchanged ") + '\0');
+  EXPECT_EQ(Get("key"), "a");
+}
+
+TEST_F(LoggedWritesTest, AFunctionWhoseLogFailsIsOfUnknownOutcome) {
+  const RequestId id{1, 1, kRequestTriedNs, 0};
+  Reply first, again;
+  SendApply("key", {"add-decimal", "1"}, &first, id);
+  SendApply("key", {"add-decimal", "1"}, &again, id, true);
+  EndFlush(absl::DataLossError("the disk failed"));
+  EXPECT_EQ(writes()->ApplyDurable(), 2u);
+  EXPECT_EQ(AnswerApply(first), "UNKNOWN");
+  EXPECT_EQ(AnswerApply(again), "UNAVAILABLE") << "its client tries again, and then the region's next owner knows";
 }
 
 // Nothing was written by a refused one, so its client may try again. Of the others it is not known.

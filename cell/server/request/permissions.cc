@@ -77,8 +77,9 @@ absl::Status Permissions::CheckKeyed(const IncomingCall& call, const KeyedReques
   if (request.kind == MessageKind::kDeleteRange) {
     return CheckRange(call, request.root, Right::kWrite, request.key, request.value);
   }
-  // The outcome of a conditional write tells what the key has.
-  if (request.kind == MessageKind::kWriteIf) RETURN_IF_ERROR(CheckRight(call, *rights, request, Right::kRead, gone));
+  // The outcome of a conditional write, or of a function, tells what the key has.
+  if (IsWrite(request.kind) && request.Decides())
+    RETURN_IF_ERROR(CheckRight(call, *rights, request, Right::kRead, gone));
   return *gone ? absl::OkStatus() : CheckRight(call, *rights, request, RightFor(request.kind), gone);
 }
 

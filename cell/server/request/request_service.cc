@@ -6,6 +6,7 @@
 #include "cell/layout/roles.h"
 #include "cell/server/region/regions.h"
 #include "cell/server/report/status_report.h"
+#include "cell/server/request/function_request.h"
 #include "cell/server/request/range_request.h"
 #include "cell/server/request/route_request.h"
 #include "cell/server/request/scan_request.h"
@@ -51,7 +52,7 @@ void RequestService::Serve(absl::Span<const IncomingCall> calls) {
   bool moved = false;  // A step of a migration may have dropped regions that are targets of other requests in the
                        // batch.
   for (BatchedRequest& request : batch_) {
-    if (moved && IsWrite(request.kind) && !request.gone)
+    if (moved && IsKeyed(request.kind) && !request.gone)
       request.target = served_->Find(request.keyed.root, request.keyed.key);
     ServeOne(request);
     moved |= request.kind == MessageKind::kMigration;
@@ -76,6 +77,7 @@ bool RequestService::MayTakeLong(const BatchedRequest& request) {
     case MessageKind::kTablePart:
       return true;
     case MessageKind::kGet:  // Of a value that is copied.
+    case MessageKind::kEvaluate:
       return request.keyed.copy != 0;
     default:
       return false;
@@ -106,7 +108,7 @@ void RequestService::Parse(const IncomingCall& call, BatchedRequest* request) {
         fmt::format("{} may not send this: it is for {}s", ToString(*call.from), ToString(*LeastRole(header->kind))));
     return;
   }
-  if (!IsLookup(header->kind) && !IsWrite(header->kind)) return;
+  if (!IsKeyed(header->kind)) return;
   request->status = ParseKeyedRequest(header->kind, call.request, &request->keyed);
   if (request->status.ok()) request->status = permissions_.CheckKeyed(call, request->keyed, &request->gone);
   if (request->status.ok() && !request->gone) request->target = served_->Find(request->keyed.root, request->keyed.key);
@@ -123,7 +125,10 @@ void RequestService::ServeOne(const BatchedRequest& request) {
     return;
   }
   const MutableBytes to = replies_.Begin(call);
-  replies_.Finish(call, request.kind, to, ServeInPlace(request.kind, call, to));
+  replies_.Finish(call, request.kind, to,
+                  request.kind == MessageKind::kEvaluate
+                      ? Evaluate(call, request.keyed, request.target, large_values_.copies(), to)
+                      : ServeInPlace(request.kind, call, to));
 }
 
 absl::StatusOr<size_t> RequestService::ServeInPlace(MessageKind kind, const IncomingCall& call, MutableBytes to) {
@@ -232,10 +237,13 @@ void RequestService::AddTo(nlohmann::json* status) const {
                                                        {"time", MessageKind::kTime},
                                                        {"table_version", MessageKind::kTableVersion},
                                                        {"table_part", MessageKind::kTablePart},
-                                                       {"write_if", MessageKind::kWriteIf}};
+                                                       {"write_if", MessageKind::kWriteIf},
+                                                       {"apply", MessageKind::kApply},
+                                                       {"evaluate", MessageKind::kEvaluate}};
   for (const auto& [name, kind] : kinds) (*status)["served"][name] = replies_.served(kind);
   (*status)["served"]["upload"] = replies_.served(MessageKind::kUpload) - large_values_.empty_uploads();
   (*status)["served"]["raw_call"] = large_values_.empty_uploads();
+  for (const Function* function : Functions().all()) (*status)["functions"].push_back(std::string(function->name));
   (*status)["routed"] = replies_.routed();
   (*status)["held_writes"] = {{"now", writes_.held().size()},
                               {"ever", writes_.held().ever()},

@@ -4,8 +4,11 @@
 #include <memory>
 #include <utility>
 
+#include "cell/base/crc64.h"
 #include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
+#include "cell/functions/function_table.h"
+#include "cell/layout/wire_function.h"
 #include "cell/region/expiry_sweep.h"
 #include "cell/server/request/range_request.h"
 #include "fmt/format.h"
@@ -14,6 +17,13 @@ namespace cell {
 namespace {
 
 constexpr size_t kFreedPerTurn = 16;
+
+// Returns what outcomes have instead of the name of a call's user.
+uint32_t UserOf(const IncomingCall& call) { return static_cast<uint32_t>(Crc64(call.from->name)); }
+
+Outcome OutcomeOf(const IncomingCall& call, const KeyedRequest& request, const Verdict& verdict) {
+  return {request.id, 0, request.fingerprint, UserOf(call), verdict.existed, verdict.changed, verdict.result, 0};
+}
 
 // Returns whether a range has all that a region has, and that can be deleted at once.
 bool ClearsAll(const KeyedRequest& request, const HeldRegion& region) {
@@ -30,11 +40,12 @@ void WritePipeline::Serve(const IncomingCall& call, const KeyedRequest& request,
   // Wait behind other writes to the region, in order.
   const bool waits = region != nullptr && (!Open(*region) || held_->size(region->region()) > 0);
   if (waits && Hold(call, request.kind)) return;
-  absl::StatusOr<Outcome> outcome = Try(call, request, target);
-  const bool full = region != nullptr && absl::IsResourceExhausted(outcome.status());
-  if (full && WillHaveRoom(region, request) && Hold(call, request.kind)) return;
-  if (!outcome.ok()) outcome = Refusal(outcome.status(), region, request);
-  Answer(call, request, target, outcome);
+  KeyedRequest tried = request;
+  absl::StatusOr<Served> served = Try(call, target, &tried);
+  const bool full = region != nullptr && absl::IsResourceExhausted(served.status());
+  if (full && WillHaveRoom(region, tried) && Hold(call, request.kind)) return;
+  if (!served.ok()) served = Refusal(served.status(), region, tried);
+  Answer(call, request, target, served);
 }
 
 bool WritePipeline::Hold(const IncomingCall& call, MessageKind kind) {
@@ -66,11 +77,12 @@ bool WritePipeline::Retry(const HeldWrite& held) {
   const int64_t waited_ns = clock_->NowNs() - held.since_ns;
   const bool may_wait = region != nullptr && waited_ns < options_.held_max_ns;
   if (may_wait && !Open(*region)) return false;
-  absl::StatusOr<Outcome> outcome = Try(held.call, held.request, target);
-  if (may_wait && absl::IsResourceExhausted(outcome.status()) && WillHaveRoom(region, held.request)) return false;
-  if (!outcome.ok()) outcome = Refusal(outcome.status(), region, held.request);
+  KeyedRequest tried = held.request;
+  absl::StatusOr<Served> served = Try(held.call, target, &tried);
+  if (may_wait && absl::IsResourceExhausted(served.status()) && WillHaveRoom(region, tried)) return false;
+  if (!served.ok()) served = Refusal(served.status(), region, tried);
   held_->NoteWaited(waited_ns);
-  Answer(held.call, held.request, target, outcome);
+  Answer(held.call, held.request, target, served);
   return true;
 }
 
@@ -130,8 +142,8 @@ absl::Status WritePipeline::Refusal(const absl::Status& status, HeldRegion* regi
       "region {} is full and has not been split yet, or its disk is slow; nothing was written", region->region()));
 }
 
-absl::StatusOr<WritePipeline::Outcome> WritePipeline::Try(const IncomingCall& call, const KeyedRequest& request,
-                                                          const Target& target) {
+absl::StatusOr<WritePipeline::Served> WritePipeline::Try(const IncomingCall& call, const Target& target,
+                                                         KeyedRequest* request) {
   if (!served_->leased()) {
     return absl::UnavailableError(
         fmt::format("{} cannot renew its session and acknowledges no writes; nothing was written", options_.server));
@@ -146,41 +158,132 @@ absl::StatusOr<WritePipeline::Outcome> WritePipeline::Try(const IncomingCall& ca
         fmt::format("the log of region {} has failed, and the region accepts no writes; nothing was written: {}",
                     region->region(), std::string(region->log->status().message())));
   }
-  if (target.store == nullptr) return Outcome{Stage::kRouted};
-  if (request.IsPut()) evictor_->Touch(request.key);
-  if (request.kind == MessageKind::kDeleteRange) return DeleteSlice(call, request, region);
-  std::string_view value = request.value;
-  if (request.upload != 0) {
-    ASSIGN_OR_RETURN(value, uploads_->Find(call.peer, request.upload, request.value_bytes));
+  if (target.store == nullptr) return Served{Stage::kRouted};
+  if (request->IsPut()) evictor_->Touch(request->key);
+  if (request->kind == MessageKind::kDeleteRange) return DeleteSlice(call, *request, region);
+  if (request->upload != 0) {
+    ASSIGN_OR_RETURN(request->value, uploads_->Find(call.peer, request->upload, request->value_bytes));
   }
-  ASSIGN_OR_RETURN(const Expiry expiry, ExpiryOf(request.expires, regions_->ClusterTime()));
-  std::optional<bool> existed;  // As the condition was decided: the pair may expire before the write takes effect.
-  if (request.condition.has_value()) {
-    ASSIGN_OR_RETURN(const KeyState state, StateOf(request.key, *region));
-    ASSIGN_OR_RETURN(const bool holds, Holds(*request.condition, state));
-    if (!holds) return Refuse(call, request, state, region);
-    existed = state.exists;
+  std::optional<Verdict> verdict;
+  Expiry expiry = kNeverExpires;
+  if (request->function == nullptr) {
+    ASSIGN_OR_RETURN(expiry, ExpiryOf(request->expires, regions_->ClusterTime()));
   }
-  if (region->log_first) return Log(call, request, value, expiry, existed, region);
-  Outcome outcome{Stage::kDone};
-  if (request.IsPut()) {
-    ASSIGN_OR_RETURN(outcome.existed, target.store->Put(request.key, value, request.crc, request.hint, expiry));
-    if (region->tree != nullptr) outcome.stamp = region->tree->header().last_stamp;
+  const bool once = region->tree != nullptr && request->id.client != 0;
+  if (once) {
+    uint64_t after_sequence = 0;
+    ASSIGN_OR_RETURN(verdict, LookBack(call, *request, region, &after_sequence));
+    if (verdict.has_value()) return Refuse(call, *request, after_sequence, *std::move(verdict), region);
+  }
+  if (request->Decides()) {
+    ASSIGN_OR_RETURN(const KeyState state, StateOf(request->key, *region));
+    ASSIGN_OR_RETURN(verdict, Decide(state, request));
+    uint64_t after_sequence = state.after_sequence;
+    const bool may_come_again = once && request->again && !Mutated(Mutant::kRefusedForgotten);
+    if (verdict->refused && may_come_again && verdict->error.ok()) {
+      after_sequence = RememberRefused(call, *request, *verdict, region);
+    }
+    if (verdict->refused) return Refuse(call, *request, after_sequence, *std::move(verdict), region);
+    if (request->function != nullptr) expiry = state.expiry;
+  }
+  std::optional<Outcome> outcome;
+  if (once) outcome = OutcomeOf(call, *request, *verdict);
+  if (region->log_first) return Log(call, *request, expiry, std::move(verdict), std::move(outcome), region);
+  Served served{Stage::kDone};
+  if (request->IsPut()) {
+    const std::string encoded = outcome.has_value() ? EncodeOutcome(*outcome) : std::string();
+    region->outcome_of_put = encoded;
+    const absl::StatusOr<bool> existed =
+        region->store->Put(request->key, request->value, request->crc, request->hint, expiry);
+    region->outcome_of_put = {};
+    if (!existed.ok()) return existed.status();
+    served.existed = *existed;
+    if (region->tree != nullptr) served.stamp = region->tree->header().last_stamp;
+    Remember(std::move(outcome), served.stamp, /*sequence=*/0, region);
   } else {
-    ASSIGN_OR_RETURN(outcome.existed, target.store->Delete(request.key, request.hint));
+    ASSIGN_OR_RETURN(served.existed, region->store->Delete(request->key, request->hint));
   }
-  outcome.existed = existed.value_or(outcome.existed);
-  return outcome;
+  served.verdict = std::move(verdict);
+  return served;
 }
 
-absl::StatusOr<WritePipeline::Outcome> WritePipeline::Log(const IncomingCall& call, const KeyedRequest& request,
-                                                          std::string_view value, Expiry expiry,
-                                                          std::optional<bool> existed, HeldRegion* region) {
+absl::StatusOr<std::optional<Verdict>> WritePipeline::LookBack(const IncomingCall& call, const KeyedRequest& request,
+                                                               HeldRegion* region, uint64_t* after_sequence) {
+  const uint64_t last_stamp = region->memory->header().last_stamp;
+  const uint64_t now = std::max(last_stamp, regions_->ClusterTime());
+  Verdict verdict{request.kind};
+  verdict.refused = true;
+  // 0: its client knows no stamp of this region yet.
+  const uint64_t until = request.id.until;
+  verdict.untimely = until == 0 || until < last_stamp || until > now + kRequestAheadNsMax;
+  verdict.stamp = now;
+  if (verdict.untimely) return verdict;
+  ASSIGN_OR_RETURN(const Outcome* const outcome, region->outcomes.Find(request.id, request.fingerprint));
+  if (outcome == nullptr || Mutated(Mutant::kAppliedAgain)) {
+    RETURN_IF_ERROR(region->outcomes.MakeRoom(request.id, UserOf(call), last_stamp));
+    return std::optional<Verdict>();
+  }
+  verdict.existed = outcome->existed;
+  verdict.changed = outcome->changed;
+  verdict.stamp = outcome->stamp;
+  verdict.result = outcome->result;
+  if (region->log_first && outcome->sequence > region->log->durable()) *after_sequence = outcome->sequence;
+  return verdict;
+}
+
+// An earlier try that comes late must not apply it.
+uint64_t WritePipeline::RememberRefused(const IncomingCall& call, const KeyedRequest& request, const Verdict& verdict,
+                                        HeldRegion* region) {
+  Outcome outcome = OutcomeOf(call, request, verdict);
+  outcome.stamp = verdict.stamp;
+  uint64_t sequence = 0;
+  if (region->log != nullptr) sequence = region->log->Append(RecordKind::kOutcome, "", EncodeOutcome(outcome));
+  Remember(std::move(outcome), verdict.stamp, sequence, region);
+  return region->log_first ? sequence : 0;
+}
+
+void WritePipeline::Remember(std::optional<Outcome> outcome, uint64_t stamp, uint64_t sequence, HeldRegion* region) {
+  if (!outcome.has_value()) return;
+  outcome->stamp = stamp;
+  outcome->sequence = sequence;
+  region->outcomes.Remember(*std::move(outcome));
+}
+
+absl::StatusOr<Verdict> WritePipeline::Decide(const KeyState& state, KeyedRequest* request) {
+  Verdict verdict{request->kind, state.exists};
+  verdict.stamp = state.stamp;
+  if (request->condition.has_value()) {
+    ASSIGN_OR_RETURN(const bool holds, Holds(*request->condition, state));
+    verdict.refused = !holds;
+    verdict.changed = holds;
+    return verdict;
+  }
+  FunctionInput input;
+  input.argument = request->value;
+  if (state.exists) input.value = state.value;
+  absl::StatusOr<FunctionOutput> output = Run(*request->function, input);
+  verdict.refused = !output.ok() || !output->value.has_value();
+  verdict.error = output.status();
+  if (output.ok()) verdict.result = std::move(output->result);
+  if (verdict.refused) return verdict;
+  verdict.changed = true;
+  made_ = *std::move(output->value);
+  request->value = made_;
+  request->value_bytes = static_cast<uint32_t>(made_.size());
+  request->crc = Crc64(made_, Crc64(request->key));
+  return verdict;
+}
+
+absl::StatusOr<WritePipeline::Served> WritePipeline::Log(const IncomingCall& call, const KeyedRequest& request,
+                                                         Expiry expiry, std::optional<Verdict> verdict,
+                                                         std::optional<Outcome> outcome, HeldRegion* region) {
   PairStore::Prepared prepared;
   uint64_t sequence = 0;
   if (request.IsPut()) {
-    ASSIGN_OR_RETURN(prepared, Prepare(request, value, expiry, *region));
-    sequence = region->log->AppendPut({request.key, value, expiry, prepared.stamp});
+    ASSIGN_OR_RETURN(prepared, Prepare(request, expiry, *region));
+    const std::string encoded = outcome.has_value() ? EncodeOutcome(*outcome) : std::string();
+    sequence = region->log->AppendPut({request.key, request.value, expiry, prepared.stamp, encoded});
+    Remember(std::move(outcome), prepared.stamp, sequence, region);
   } else {
     RETURN_IF_ERROR(region->store->CheckKey(request.key));
     sequence = region->log->Append(RecordKind::kDelete, request.key, std::string_view());
@@ -188,35 +291,32 @@ absl::StatusOr<WritePipeline::Outcome> WritePipeline::Log(const IncomingCall& ca
   const MessageKind kind = request.IsPut() ? MessageKind::kPut : MessageKind::kDelete;
   region->pending.push_back({call, kind, sequence, std::string(request.key), prepared, request.hint});
   region->pending.back().call.request = {};
-  region->pending.back().conditional = existed.has_value();
-  region->pending.back().existed = existed.value_or(false);
+  region->pending.back().verdict = std::move(verdict);
   ++pending_;
   // The value is in an extent and in the log.
   if (request.upload != 0) uploads_->Forget(call.peer, request.upload);
-  return Outcome{Stage::kLogged};
+  return Served{Stage::kLogged};
 }
 
-WritePipeline::Outcome WritePipeline::Refuse(const IncomingCall& call, const KeyedRequest& request,
-                                             const KeyState& state, HeldRegion* region) {
-  if (state.after_sequence == 0 || Mutated(Mutant::kRefusedTooEarly)) {
-    return {Stage::kDone, state.exists, nullptr, /*applied=*/false, state.stamp};
+WritePipeline::Served WritePipeline::Refuse(const IncomingCall& call, const KeyedRequest& request,
+                                            uint64_t after_sequence, Verdict verdict, HeldRegion* region) {
+  if (after_sequence == 0 || Mutated(Mutant::kRefusedTooEarly)) {
+    return {Stage::kDone, verdict.existed, nullptr, verdict.stamp, std::move(verdict)};
   }
   if (request.upload != 0) uploads_->Forget(call.peer, request.upload);
-  PendingWrite write{call, request.kind, state.after_sequence, {}, {}, {}};
+  PendingWrite write{call, request.kind, after_sequence, {}, {}, {}};
   write.call.request = {};
-  write.conditional = write.refused = true;
-  write.existed = state.exists;
-  write.stamp = state.stamp;
+  write.verdict = std::move(verdict);
   // In the order of what the writes wait for: those behind it were logged later.
   auto at = region->pending.end();
   while (at != region->pending.begin() && std::prev(at)->sequence > write.sequence) --at;
   region->pending.insert(at, std::move(write));
   ++pending_;
-  return Outcome{Stage::kLogged};
+  return Served{Stage::kLogged};
 }
 
-absl::StatusOr<WritePipeline::Outcome> WritePipeline::DeleteSlice(const IncomingCall& call, const KeyedRequest& request,
-                                                                  HeldRegion* region) {
+absl::StatusOr<WritePipeline::Served> WritePipeline::DeleteSlice(const IncomingCall& call, const KeyedRequest& request,
+                                                                 HeldRegion* region) {
   if (region->tree == nullptr) return NoMeganode(*region);
   Meganode& tree = *region->tree;
   RETURN_IF_ERROR(CheckRangeRoom(tree, call.reply_bytes_max));
@@ -240,10 +340,10 @@ absl::StatusOr<WritePipeline::Outcome> WritePipeline::DeleteSlice(const Incoming
     slice->pairs += *deleted;
     slice->next = std::move(leaf->next);
   }
-  if (!logged) return Outcome{Stage::kDone, false, slice};
+  if (!logged) return Served{Stage::kDone, false, slice};
   region->pending.back().call = call;
   region->pending.back().call.request = {};
-  return Outcome{Stage::kLogged};
+  return Served{Stage::kLogged};
 }
 
 void WritePipeline::LogKeys(std::vector<std::string> keys, const std::shared_ptr<DeletedSlice>& slice,
@@ -257,7 +357,7 @@ void WritePipeline::LogKeys(std::vector<std::string> keys, const std::shared_ptr
   ++pending_;
 }
 
-WritePipeline::Outcome WritePipeline::Clear(const IncomingCall& call, const KeyedRequest& request, HeldRegion* region) {
+WritePipeline::Served WritePipeline::Clear(const IncomingCall& call, const KeyedRequest& request, HeldRegion* region) {
   RegionClaim claim(region, ClaimPurpose::kClear);
   const auto slice = std::make_shared<DeletedSlice>();
   const MeganodeRange range = region->tree->range();
@@ -266,7 +366,7 @@ WritePipeline::Outcome WritePipeline::Clear(const IncomingCall& call, const Keye
   if (region->log != nullptr) sequence = region->log->Append(RecordKind::kClear, "", "");
   if (!region->log_first) {
     slice->pairs = ClearNow(region, std::move(claim));
-    return Outcome{Stage::kDone, false, slice};
+    return Served{Stage::kDone, false, slice};
   }
   PendingWrite write{call, MessageKind::kDeleteRange, sequence, {}, {}, {}};
   write.call.request = {};
@@ -275,7 +375,7 @@ WritePipeline::Outcome WritePipeline::Clear(const IncomingCall& call, const Keye
   region->pending.push_back(std::move(write));
   ++pending_;
   clears_.insert_or_assign(region->region(), std::move(claim));
-  return Outcome{Stage::kLogged};
+  return Served{Stage::kLogged};
 }
 
 uint64_t WritePipeline::ClearNow(HeldRegion* region, RegionClaim claim) {
@@ -324,13 +424,14 @@ absl::StatusOr<size_t> WritePipeline::DeleteUnlessPending(std::vector<std::strin
   return left;
 }
 
-absl::StatusOr<PairStore::Prepared> WritePipeline::Prepare(const KeyedRequest& request, std::string_view value,
-                                                           Expiry expiry, const HeldRegion& region) const {
+absl::StatusOr<PairStore::Prepared> WritePipeline::Prepare(const KeyedRequest& request, Expiry expiry,
+                                                           const HeldRegion& region) const {
   PairStore::Ahead ahead{region.pending.size(), /*of_key=*/true};
-  absl::StatusOr<PairStore::Prepared> prepared = region.store->Prepare(request.key, value, request.crc, ahead, expiry);
+  absl::StatusOr<PairStore::Prepared> prepared =
+      region.store->Prepare(request.key, request.value, request.crc, ahead, expiry);
   if (!absl::IsResourceExhausted(prepared.status()) || IsPending(region, request.key)) return prepared;
   ahead.of_key = false;  // So that a full region accepts a write that replaces a value, as it does without a log.
-  return region.store->Prepare(request.key, value, request.crc, ahead, expiry);
+  return region.store->Prepare(request.key, request.value, request.crc, ahead, expiry);
 }
 
 size_t WritePipeline::ApplyDurable() {
@@ -350,7 +451,7 @@ size_t WritePipeline::ApplyDurable() {
         // It may be on disk nevertheless.
         existed = absl::UnknownError(fmt::format(
             "the log has failed, and the write may or may not have been applied: {}", std::string(failed.message())));
-        if (write.refused || Mutated(Mutant::kFailedPlainly)) {
+        if (write.refused() || Mutated(Mutant::kFailedPlainly)) {
           existed = absl::UnavailableError(std::string(failed.message()));
         }
       } else {
@@ -366,7 +467,7 @@ size_t WritePipeline::ApplyDurable() {
 }
 
 absl::StatusOr<bool> WritePipeline::Apply(const PendingWrite& write, HeldRegion* region) {
-  if (write.refused) return false;
+  if (write.refused()) return false;
   if (write.kind == MessageKind::kPut) return region->store->Commit(write.prepared, write.key, write.hint);
   if (write.kind == MessageKind::kDelete) return region->store->CommitDelete(write.key, write.hint);
   if (write.clears) {
@@ -385,9 +486,9 @@ absl::StatusOr<bool> WritePipeline::Apply(const PendingWrite& write, HeldRegion*
 void WritePipeline::Lose(HeldRegion* region) {
   for (const PendingWrite& write : region->pending) {
     const std::string taken = "another server has taken the region over";
-    AnswerPending(write, write.refused ? absl::UnavailableError(taken)
-                                       : absl::UnknownError(
-                                             fmt::format("{}, and the write may or may not have been applied", taken)));
+    AnswerPending(write, write.refused() ? absl::UnavailableError(taken)
+                                         : absl::UnknownError(fmt::format(
+                                               "{}, and the write may or may not have been applied", taken)));
   }
   pending_ -= region->pending.size();
   region->pending.clear();
@@ -404,30 +505,29 @@ void WritePipeline::Disconnected(ConnectionId peer) {
 }
 
 void WritePipeline::Answer(const IncomingCall& call, const KeyedRequest& request, const Target& target,
-                           const absl::StatusOr<Outcome>& outcome) {
-  if (outcome.ok() && outcome->stage == Stage::kLogged) return;
+                           const absl::StatusOr<Served>& served) {
+  if (served.ok() && served->stage == Stage::kLogged) return;
   // Its client sends the value again if it retries.
   if (request.upload != 0) uploads_->Forget(call.peer, request.upload);
-  if (!outcome.ok()) {
-    replies_->Error(call, request.kind, outcome.status());
-  } else if (outcome->stage == Stage::kRouted) {
+  if (!served.ok()) {
+    replies_->Error(call, request.kind, served.status());
+  } else if (served->stage == Stage::kRouted) {
     replies_->Route(call, target, request.key);
   } else if (request.kind == MessageKind::kDeleteRange) {
-    AnswerSlice(call, *outcome->slice);
-  } else if (request.condition.has_value()) {
-    AnswerCondition(call, {{}, outcome->stamp, outcome->applied, outcome->existed, {}});
+    AnswerSlice(call, *served->slice);
+  } else if (served->verdict.has_value()) {
+    AnswerVerdict(call, *served->verdict, served->stamp);
   } else {
-    AnswerExisted(call, request.kind, outcome->existed);
+    AnswerExisted(call, request.kind, served->existed);
   }
 }
 
 void WritePipeline::AnswerPending(const PendingWrite& write, const absl::StatusOr<bool>& existed) {
   if (write.call.reply_bytes_max == 0) return;  // Its client is gone, or another leaf of the slice is answered.
   if (existed.ok() && write.kind == MessageKind::kDeleteRange) return AnswerSlice(write.call, *write.slice);
-  if (!write.conditional) return AnswerExisted(write.call, write.kind, existed);
-  if (!existed.ok()) return replies_->Error(write.call, MessageKind::kWriteIf, existed.status());
-  const uint64_t stamp = write.refused ? write.stamp : write.prepared.stamp;
-  AnswerCondition(write.call, {{}, stamp, !write.refused, write.existed, {}});
+  if (!write.verdict.has_value()) return AnswerExisted(write.call, write.kind, existed);
+  if (!existed.ok()) return replies_->Error(write.call, write.verdict->kind, existed.status());
+  AnswerVerdict(write.call, *write.verdict, write.refused() ? write.verdict->stamp : write.prepared.stamp);
 }
 
 void WritePipeline::AnswerSlice(const IncomingCall& call, const DeletedSlice& slice) {
@@ -437,12 +537,25 @@ void WritePipeline::AnswerSlice(const IncomingCall& call, const DeletedSlice& sl
   replies_->End(call, MessageKind::kDeleteRange, to, bytes);
 }
 
-void WritePipeline::AnswerCondition(const IncomingCall& call, const WriteIfReply& outcome) {
-  WriteIfReply reply = outcome;
-  reply.header = ReplyOf<WriteIfReply>(MessageKind::kWriteIf).header;
+void WritePipeline::AnswerVerdict(const IncomingCall& call, const Verdict& verdict, uint64_t stamp) {
+  if (!verdict.error.ok()) return replies_->Error(call, verdict.kind, verdict.error);
   const MutableBytes to = replies_->Begin(call);
-  Store(to.data(), reply);
-  replies_->End(call, MessageKind::kWriteIf, to, sizeof(reply));
+  size_t bytes = sizeof(WriteIfReply);
+  if (verdict.kind == MessageKind::kApply) {
+    FunctionReply reply{};
+    reply.stamp = stamp;
+    reply.inlined = 1;
+    reply.flags = static_cast<uint8_t>((verdict.existed ? kKeyExisted : 0) | (verdict.changed ? kValueChanged : 0) |
+                                       (verdict.untimely ? kUntimely : 0));
+    bytes = WriteFunctionReply(to, verdict.kind, reply, verdict.result);
+  } else {
+    auto reply = ReplyOf<WriteIfReply>(verdict.kind);
+    reply.stamp = stamp;
+    reply.applied = verdict.changed;
+    reply.existed = verdict.existed;
+    Store(to.data(), reply);
+  }
+  replies_->End(call, verdict.kind, to, bytes);
 }
 
 void WritePipeline::AnswerExisted(const IncomingCall& call, MessageKind kind, const absl::StatusOr<bool>& existed) {

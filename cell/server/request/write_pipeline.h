@@ -1,11 +1,12 @@
-// WritePipeline takes puts, deletes, either with a condition, and deletes of a range from their arrival to their
-// answer.
+// WritePipeline takes puts, deletes, either with a condition, applications of functions, and deletes of a range from
+// their arrival to their answer.
 //
 //   hold      a write waits while its region cannot take it: its writes are frozen, its disk is late, or it is full and
 //             being split, or compacted (which shows when it is tried); writes to one region keep their order
 //   lease     without a lease nothing is written, because another worker may hold the region by now; the lease is
 //             checked when the write is tried, also after it has waited
-//   decide    whether a conditional write's condition holds, as of the writes before it (key_state.h)
+//   decide    whether a conditional write's condition holds, or what a function makes of the value, as of the writes
+//             before it (key_state.h); what a function makes is then put like any other value
 //   log       with `sync` a write is logged first, and continues when its record is on disk
 //   apply     the write is applied to the region's store, which logs it by itself with `async`; a slice of a range is
 //             applied leaf by leaf, or at once if it is all that the region has
@@ -106,12 +107,12 @@ class WritePipeline {
 
  private:
   enum class Stage { kLogged, kDone, kRouted };
-  struct Outcome {
+  struct Served {
     Stage stage;
     bool existed = false;                           // kDone: the key was there before.
     std::shared_ptr<DeletedSlice> slice = nullptr;  // kDone, for a range.
-    bool applied = true;                            // kDone: the condition held.
-    uint64_t stamp = 0;                             // kDone, of a conditional write: that of the pair that is there.
+    uint64_t stamp = 0;                             // kDone, with a verdict: that of the pair that is there.
+    std::optional<Verdict> verdict = {};            // kDone, of a write with a condition or a function.
   };
 
   // A region that was cleared, and has nodes and extents left to be freed.
@@ -143,18 +144,32 @@ class WritePipeline {
   bool Hold(const IncomingCall& call, MessageKind kind);
   // Retries a held write. Returns whether it is answered.
   bool Retry(const HeldWrite& held);
-  absl::StatusOr<Outcome> Try(const IncomingCall& call, const KeyedRequest& request, const Target& target);
-  // Logs a put or a delete. `existed`: whether the key was there when a conditional one's condition was decided.
-  absl::StatusOr<Outcome> Log(const IncomingCall& call, const KeyedRequest& request, std::string_view value,
-                              Expiry expiry, std::optional<bool> existed, HeldRegion* region);
-  // Refuses a conditional write whose condition does not hold: answers it now, or when what it saw is on disk.
-  Outcome Refuse(const IncomingCall& call, const KeyedRequest& request, const KeyState& state, HeldRegion* region);
+  // Sets the request's value to the one that was uploaded for it, or that its function makes.
+  absl::StatusOr<Served> Try(const IncomingCall& call, const Target& target, KeyedRequest* request);
+  // Decides a write with a condition or a function. Sets the request's value to what the function makes; it is valid
+  // until the next call.
+  absl::StatusOr<Verdict> Decide(const KeyState& state, KeyedRequest* request);
+  // Logs a put or a delete.
+  absl::StatusOr<Served> Log(const IncomingCall& call, const KeyedRequest& request, Expiry expiry,
+                             std::optional<Verdict> verdict, std::optional<Outcome> outcome, HeldRegion* region);
+  // Looks for what has become of a request that must take effect only once. Returns nullopt if it may be applied now.
+  // Sets *after_sequence as KeyState does.
+  absl::StatusOr<std::optional<Verdict>> LookBack(const IncomingCall& call, const KeyedRequest& request,
+                                                  HeldRegion* region, uint64_t* after_sequence);
+  // Remembers that such a request was refused, and returns what its answer has to wait for, as KeyState does.
+  static uint64_t RememberRefused(const IncomingCall& call, const KeyedRequest& request, const Verdict& verdict,
+                                  HeldRegion* region);
+  // Remembers the outcome of such a request, if it is one.
+  static void Remember(std::optional<Outcome> outcome, uint64_t stamp, uint64_t sequence, HeldRegion* region);
+  // Answers a write that changes nothing: now, or when what it saw is on disk.
+  Served Refuse(const IncomingCall& call, const KeyedRequest& request, uint64_t after_sequence, Verdict verdict,
+                HeldRegion* region);
   // Deletes the first slice of a range, or logs its keys.
-  absl::StatusOr<Outcome> DeleteSlice(const IncomingCall& call, const KeyedRequest& request, HeldRegion* region);
+  absl::StatusOr<Served> DeleteSlice(const IncomingCall& call, const KeyedRequest& request, HeldRegion* region);
   // Logs the deletion of one leaf's keys, which is not answered.
   void LogKeys(std::vector<std::string> keys, const std::shared_ptr<DeletedSlice>& slice, HeldRegion* region);
   // Deletes all that the region has, or logs that.
-  Outcome Clear(const IncomingCall& call, const KeyedRequest& request, HeldRegion* region);
+  Served Clear(const IncomingCall& call, const KeyedRequest& request, HeldRegion* region);
   // Deletes all pairs, returns how many, and frees what they used some at a time. The claim is held until then.
   uint64_t ClearNow(HeldRegion* region, RegionClaim claim);
   // Frees some of what a cleared region had. Returns true if nothing is left, or if the region was lost.
@@ -162,15 +177,16 @@ class WritePipeline {
   Task<bool> FreeGradually();
   // Applies a write that is on disk.
   absl::StatusOr<bool> Apply(const PendingWrite& write, HeldRegion* region);
-  absl::StatusOr<PairStore::Prepared> Prepare(const KeyedRequest& request, std::string_view value, Expiry expiry,
+  absl::StatusOr<PairStore::Prepared> Prepare(const KeyedRequest& request, Expiry expiry,
                                               const HeldRegion& region) const;
   // Returns the error for a write's client: Unavailable, so that it tries again, while its region may still get room.
   // ResourceExhausted only if no split is possible.
   absl::Status Refusal(const absl::Status& status, HeldRegion* region, const KeyedRequest& request);
   void Answer(const IncomingCall& call, const KeyedRequest& request, const Target& target,
-              const absl::StatusOr<Outcome>& outcome);
+              const absl::StatusOr<Served>& served);
   void AnswerExisted(const IncomingCall& call, MessageKind kind, const absl::StatusOr<bool>& existed);
-  void AnswerCondition(const IncomingCall& call, const WriteIfReply& outcome);
+  // `stamp`: that of the pair that is there now.
+  void AnswerVerdict(const IncomingCall& call, const Verdict& verdict, uint64_t stamp);
   void AnswerSlice(const IncomingCall& call, const DeletedSlice& slice);
   void AnswerPending(const PendingWrite& write, const absl::StatusOr<bool>& existed);
 
@@ -185,6 +201,7 @@ class WritePipeline {
   Uploads* const uploads_;
   Replies* const replies_;
   const Options options_;
+  std::string made_;                        // The value that a function has made last.
   size_t pending_ = 0;                      // Writes of all regions that are logged and not applied.
   std::map<uint32_t, RegionClaim> clears_;  // Claims of the regions that are cleared by one of these.
   std::list<Cleared> freeing_;

@@ -1,0 +1,62 @@
+// RequestSlots gives ids to a client's requests that must take effect only once (layout/outcome.h). Pure. Not
+// thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "cell/layout/outcome.h"
+
+namespace cell {
+
+class RequestSlots {
+ public:
+  // `client` is a number above 0 that no other client has.
+  explicit RequestSlots(uint64_t client) : client_(client) {}
+
+  // Returns the next id of a slot that no request in flight has, or nullopt if there is none. Give must follow when the
+  // request has ended. The id says nothing yet of how long it may be tried.
+  std::optional<RequestId> Take() {
+    if (free_.empty()) {
+      if (numbers_.size() == kRequestSlots) return std::nullopt;
+      free_.push_back(static_cast<uint16_t>(numbers_.size()));
+      numbers_.push_back(0);
+    }
+    const uint16_t slot = free_.back();
+    free_.pop_back();
+    return RequestId{client_, ++numbers_[slot], 0, slot};
+  }
+  void Give(uint16_t slot) { free_.push_back(slot); }
+
+ private:
+  const uint64_t client_;
+  std::vector<uint64_t> numbers_;  // By slot: that of its last request.
+  std::vector<uint16_t> free_;
+};
+
+// Knows a stamp that a worker has given or could have given, and from that until when a request may be tried there.
+// Another of its regions may be ahead or behind: then the worker says so, and the client begins again from what it
+// says.
+class KnownStamp {
+ public:
+  void Note(uint64_t stamp, int64_t now_ns) {
+    stamp_ = stamp;
+    at_ns_ = now_ns;
+  }
+  void Forget() { stamp_ = 0; }
+  // Returns RequestId::until for a request that is sent now. 0: what is known is too old.
+  uint64_t Until(int64_t now_ns) const {
+    constexpr int64_t kKnownForNs = 4 * static_cast<int64_t>(kRequestTriedNs);
+    const int64_t age_ns = now_ns - at_ns_;
+    if (stamp_ == 0 || age_ns > kKnownForNs) return 0;
+    // The worker's clock may be slower than this one (docs/protocols.md, "Clocks").
+    return stamp_ + static_cast<uint64_t>(age_ns - age_ns / 8) + kRequestTriedNs;
+  }
+
+ private:
+  uint64_t stamp_ = 0;
+  int64_t at_ns_ = 0;
+};
+
+}  // namespace cell
