@@ -76,7 +76,8 @@ TEST_P(FunctionsTest, WhatChangesNothingSaysSo) {
   EXPECT_EQ(*client_->Get("key"), "c");
 }
 
-// Of vectors that are in the leaf, outside of it, in pieces in a reply, and in pieces in a request.
+// The vectors are so large that they are in the leaf, in an extent, sent in pieces of a reply, and in pieces of a
+// request.
 TEST_P(FunctionsTest, Vectors) {
   for (const size_t count : {4u, 80u, 2000u, 40'000u}) {
     const std::string key = fmt::format("vector of {}", count);

@@ -191,7 +191,7 @@ TEST_F(GrantsOfClients, AConditionalWriteNeedsTheRightToRead) {
   EXPECT_FALSE(table.PutIf(Key("t", 1), "mine", Condition::Absent())->applied);
 }
 
-// What a function returns tells what a key has, too.
+// The result of a function tells what a key has, so a client that may not read the key must not apply one.
 TEST_F(GrantsOfClients, AFunctionNeedsTheRightToRead) {
   const std::string a = Key("a", 1);
   const FunctionCall append = functions::Append("more"), count = functions::Sum<uint8_t>();

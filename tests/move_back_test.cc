@@ -10,17 +10,6 @@ namespace {
 
 class MoveBack : public ::testing::TestWithParam<std::optional<uint32_t>> {
  protected:
-  void Move(size_t from, size_t to) {
-    std::optional<absl::Status> moved;
-    const auto move = [&]() -> Task<bool> {
-      WorkerId target{fmt::format("server-{}", to), 0};
-      moved = co_await cluster_.worker(from)->migrator()->Migrate(region_, std::move(target));
-      co_return true;
-    };
-    cluster_.worker(from)->scheduler()->Spawn(move());
-    while (!moved.has_value()) cluster_.network()->Step();
-    ASSERT_TRUE(moved->ok()) << *moved;
-  }
   static TestClusterOptions Two() {
     TestClusterOptions options;
     options.servers = 2;
@@ -64,7 +53,7 @@ TEST_P(MoveBack, NothingStaleIsReadWhileItIsCopied) {
   Opened stale = open();
   for (int i = 0; i < 100; ++i) ASSERT_TRUE(put(&stale, fmt::format("{}", i), "old").ok());
   ASSERT_EQ(get(&stale, "7")->value(), "old");
-  Move(0, 1);
+  ASSERT_TRUE(cluster_.Migrate(region_, 0, 1).ok());
   Opened writer = open();  // Open it now, because the other server will answer nobody later.
   // On the way back the first pages are copied, and then the target stops for a while.
   bool copied = false;

@@ -214,6 +214,16 @@ class SimCluster : public TestCluster {
   absl::Status Join(uint32_t region, size_t i) {
     return RunOn(i, [&](Worker* worker) { return worker->joiner()->Join(region); });
   }
+  // Migrates a region from server `from`, which holds it, to server `to`.
+  absl::Status Migrate(uint32_t region, size_t from, size_t to) {
+    return RunOn(from, [&](Worker* worker) {
+      return worker->migrator()->Migrate(region, WorkerId{fmt::format("server-{}", to), 0});
+    });
+  }
+  // Writes a checkpoint of a region with server i, which holds it.
+  absl::Status Checkpoint(uint32_t region, size_t i) {
+    return RunOn(i, [&](Worker* worker) { return worker->checkpointer()->Checkpoint(region); });
+  }
   // Sets what is evicted of a table, with server i.
   absl::Status SetEviction(const std::string& table, Eviction eviction, size_t i = 0) {
     return RunOn(i, [&](Worker* worker) { return worker->SetEviction(table, "", eviction); });

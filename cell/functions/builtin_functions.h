@@ -24,7 +24,9 @@
 // to every number.
 //
 //   sum               i64 or u64, which wraps around, or f64 for floats; 0 if the key is not stored
-//   least, greatest   one element; a NaN only if all are; FailedPrecondition if there is none
+//   least, greatest   one element, which is a NaN only if all elements are; FailedPrecondition for an empty vector, or
+//   if
+//                     the key is not stored
 //   count             how many elements satisfy the predicate, a u64; 0 if the key is not stored
 //   filter            the elements that satisfy it, in their order; empty if the key is not stored
 //

@@ -27,10 +27,10 @@ inline constexpr uint8_t kElementTypes = 10;
 // Returns "i8" to "f64".
 std::string_view ToString(ElementType type);
 
-// Finds a type by its name. Returns InvalidArgument if there is none.
+// Finds a type by its name. Returns InvalidArgument if no type has this name.
 absl::StatusOr<ElementType> ParseElementType(std::string_view name);
 
-// Numbers that can be elements. `char` is none, as its sign depends on the platform.
+// Numbers that can be elements. `char` is left out, because its sign depends on the platform.
 template <typename T>
 concept Element = std::is_same_v<T, float> || std::is_same_v<T, double> || std::is_same_v<T, signed char> ||
     std::is_same_v<T, unsigned char> || std::is_same_v<T, short> || std::is_same_v<T, unsigned short> ||

@@ -19,7 +19,7 @@ class FunctionTable {
   // another function has the name. After an error the table is as before, except for status().
   absl::Status Add(const Function& function);
 
-  // Returns the function with this name, or null if there is none. Allocates nothing.
+  // Returns the function with this name, or null if no function has it. Allocates no memory.
   const Function* Find(std::string_view name) const;
 
   // Returns all functions, sorted by name.

@@ -231,7 +231,7 @@ TYPED_TEST(Floats, MinAndMaxTakeTheNumberThatIsNoNan) {
     EXPECT_EQ(Apply(name, V{nan}, V{2}), V{2}) << name;
     EXPECT_EQ(Apply(name, V{2, 3}, V{nan}), (V{2, 3})) << name;
     EXPECT_TRUE(std::isnan(Apply(name, V{nan}, V{nan}).at(0))) << name;
-    // Of 0 and -0, which are equal, the stored one stays.
+    // 0 and -0 are equal, so the stored one stays.
     EXPECT_TRUE(std::signbit(Apply(name, V{-0.0}, V{0}).at(0))) << name;
     EXPECT_FALSE(std::signbit(Apply(name, V{0}, V{-0.0}).at(0))) << name;
   }

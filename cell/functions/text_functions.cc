@@ -42,7 +42,7 @@ absl::StatusOr<FunctionOutput> CompareAndSwap(const FunctionInput& input) {
   return FunctionOutput{std::string(swap.desired), std::string(1, '\1')};
 }
 
-// Reads a number as add-decimal writes it: an optional '-', and digits without a leading zero. "-0" is none.
+// Reads a number as add-decimal writes it: an optional '-', and digits without a leading zero. Refuses "-0".
 std::optional<int64_t> ParseDecimal(std::string_view text) {
   const std::string_view digits = text.starts_with('-') ? text.substr(1) : text;
   if (digits.starts_with('0') && text != "0") return std::nullopt;

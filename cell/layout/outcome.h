@@ -60,7 +60,8 @@ struct Outcome {
   bool existed = false;  // The key was there before.
   bool changed = true;   // The request has put a value. If not, it must not do so if it comes again.
   std::string result = {};
-  uint64_t sequence = 0;  // Only in memory: of its record in the log. 0: that is on disk, or there is none.
+  // The number of its record in the log. 0: the record is on disk, or the region has no log. Not encoded.
+  uint64_t sequence = 0;
 };
 
 inline std::string EncodeOutcome(const Outcome& outcome) {
@@ -78,7 +79,7 @@ inline std::string EncodeOutcome(const Outcome& outcome) {
   return std::string(reinterpret_cast<const char*>(&header), sizeof(header)) + outcome.result;
 }
 
-// Returns the number of bytes of the outcome at the beginning of `bytes`, or nullopt if there is none.
+// Returns the size of the outcome at the beginning of `bytes`, or nullopt if they do not begin with a valid outcome.
 inline std::optional<size_t> OutcomeBytes(std::string_view bytes) {
   if (bytes.size() < sizeof(OutcomeHeader)) return std::nullopt;
   const auto header = Load<OutcomeHeader>(AsBytes(bytes).data());

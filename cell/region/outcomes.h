@@ -49,7 +49,7 @@ class Outcomes {
   size_t max_;
   std::map<Slot, Outcome> by_slot_;
   std::map<uint32_t, size_t> by_user_;
-  // MakeRoom forgets again when there are so many outcomes, and so great a stamp was given.
+  // MakeRoom calls Forget once there are this many outcomes, and the region's last stamp is at least this one.
   size_t forget_at_size_ = 256;
   uint64_t forget_at_stamp_ = 0;
 };

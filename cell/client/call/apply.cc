@@ -11,10 +11,10 @@ namespace {
 
 constexpr int64_t kSlotPauseNs = 100'000;
 
-// What one Apply has tried so far.
+// The state of one call of Apply.
 struct Tries {
-  KeyWrite write;         // `again`: a request was sent whose answer was lost.
-  absl::Status why = {};  // What was said of the last one of these.
+  KeyWrite write;         // Its `again` is set once the answer to a request was lost.
+  absl::Status why = {};  // How the last such answer was lost.
 };
 
 // Tries once at the region that the router is at. A function with an id is tried again if its answer is lost: wherever
@@ -28,7 +28,7 @@ Task<Attempt<Applied>> ApplyHere(Session* session, KeyRouter* router, Tries* tri
   Attempt<Applied> result = co_await WriteHere<Applied>(session, router, tries->write, {}, context);
   if (!has_id) co_return result;
   if (result.ok() && result->has_value()) {
-    // A pair that was left as it is may have an old one.
+    // The stamp of a pair that the function has not changed may be old.
     if ((*result)->changed || (*result)->untimely) worker->stamp.Note((*result)->stamp, sent_ns);
     if (!(*result)->untimely) co_return result;
     if (tries->write.again) co_return tries->why;
@@ -64,7 +64,7 @@ Task<absl::StatusOr<ApplyResult>> ApplyToKey(Session* session, const std::string
       });
   if (id.has_value()) session->slots()->Give(id->slot);
   if (applied.ok()) co_return ApplyResult(*std::move(applied));
-  // What a later try says of itself does not say whether an earlier one was applied.
+  // An error of the last request does not tell whether an earlier request was applied.
   if (tries.write.again && !IsMaybeApplied(applied.status())) co_return tries.why;
   co_return applied.status();
 }

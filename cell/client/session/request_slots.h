@@ -15,8 +15,8 @@ class RequestSlots {
   // `client` is a number above 0 that no other client has.
   explicit RequestSlots(uint64_t client) : client_(client) {}
 
-  // Returns the next id of a slot that no request in flight has, or nullopt if there is none. Give must follow when the
-  // request has ended. The id says nothing yet of how long it may be tried.
+  // Takes a free slot, and returns the id of its next request. Returns nullopt if all slots are taken. The caller sets
+  // `until`, and calls Give when the request has ended.
   std::optional<RequestId> Take() {
     if (free_.empty()) {
       if (numbers_.size() == kRequestSlots) return std::nullopt;

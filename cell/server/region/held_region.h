@@ -35,7 +35,7 @@ struct DeletedSlice {
   absl::Status status = {};              // Why a leaf could not be written.
 };
 
-// What was decided of a write with a condition, or with a function, when it was tried. For its reply.
+// What a worker has decided about a write with a condition or a function. The write's reply is made from it.
 struct Verdict {
   MessageKind kind;      // Of the request.
   bool existed = false;  // The key was there.
@@ -202,7 +202,7 @@ class HeldRegion {
   bool awaits_region = false;
   std::string split_error;  // Why the last split failed; empty if it did not.
 
-  // Of requests that must not take effect again. Only WritePipeline adds any, and TakeOutcomes.
+  // The outcomes of requests that must not take effect a second time. Only WritePipeline and TakeOutcomes add any.
   Outcomes outcomes;
   std::string_view outcome_of_put;  // That of the put that is being made, encoded. Only WritePipeline sets it.
   // Adds those of a region that the pairs of this one were in, or will be, and logs them.

@@ -51,7 +51,8 @@ constexpr bool IsWrite(MessageKind kind) {
 }
 constexpr bool IsKeyed(MessageKind kind) { return IsLookup(kind) || IsWrite(kind) || kind == MessageKind::kEvaluate; }
 
-// Returns the function that a request names. Returns InvalidArgument if there is none, or it is of the other kind.
+// Returns the function that a request names. Returns InvalidArgument if this server has no such function, or if the
+// function only reads and the request is to apply it, or the other way round.
 inline absl::StatusOr<const Function*> FunctionNamed(std::string_view name, MessageKind kind) {
   const Function* const function = Functions().Find(name);
   if (function == nullptr) {

@@ -75,9 +75,9 @@ bool RequestService::MayTakeLong(const BatchedRequest& request) {
     case MessageKind::kReport:
     case MessageKind::kWeigh:
     case MessageKind::kTablePart:
+    case MessageKind::kEvaluate:  // Of a value of 1 MB it takes longer than 64 KB of any reply.
       return true;
     case MessageKind::kGet:  // Of a value that is copied.
-    case MessageKind::kEvaluate:
       return request.keyed.copy != 0;
     default:
       return false;

@@ -1,0 +1,85 @@
+"""Tests what cellctl writes by what a key has: puts and deletes with conditions, and functions."""
+
+import json
+import unittest
+
+from tests.cellctl_case import CellctlCase
+
+
+class Cellctl(CellctlCase):
+    def test_a_condition_decides_whether_a_key_is_written(self):
+        self.up()
+
+        def refused(why, *arguments):
+            result = self.ctl(*arguments)
+            self.assertEqual((result.returncode, result.stdout), (1, b""))
+            self.assertEqual(result.stderr, f"nothing was written: {why}\n".encode())
+        refused("there is no such key", "put", "key", "1", "--if-present")
+        refused("there is no such key", "del", "key", "--if-value", "1")
+        self.assertEqual(self.ctl("get", "key", "--stamp").returncode, 1)
+        self.done("put", "key", "1", "--if-absent")
+        first = self.done("get", "key", "--stamp").decode().strip()
+        self.assertGreater(int(first), 0)
+        refused(f"the key is there, with stamp {first}", "put", "key", "2", "--if-absent")
+        refused(f"the key is there, with stamp {first}", "put", "key", "2", "--if-stamp", str(int(first) + 1))
+        self.done("put", "key", "2", "--if-stamp", first, "--ttl", "1d")
+        found = json.loads(self.done("-o", "json", "get", "key", "--stamp"))
+        self.assertEqual((found["key"], found["value"], found["stamp"] > int(first)), ("key", "2", True))
+        again = json.loads(self.done("-o", "json", "put", "key", "3", "--if-value", "2"))
+        self.assertEqual((again["applied"], again["replaced"], again["stamp"] > found["stamp"]), (True, True, True))
+        refused(f"the key is there, with stamp {again['stamp']}", "del", "key", "--if-value", "2")
+        self.done("del", "key", "--if-stamp", str(again["stamp"]))
+        self.assertEqual(self.ctl("has", "key").returncode, 1)
+        both = self.ctl("put", "key", "1", "--if-absent", "--if-present")
+        self.assertNotEqual(both.returncode, 0)
+        self.assertNotEqual(self.ctl("put", "key", "1", "--if-stamp", "-1").returncode, 0)
+        long = self.ctl("put", "key", "1", "--if-value", "v" * 4097)
+        self.assertEqual((long.returncode, b"maximum of 4096 bytes" in long.stderr), (2, True), long)
+        self.done("hash", "create", "users")
+        self.done("hash", "put", "users", "ada", "1", "--if-absent")
+        refused("the key is there", "hash", "put", "users", "ada", "2", "--if-absent")
+        self.done("hash", "put", "users", "ada", "2", "--if-value", "1")
+        self.assertNotEqual(self.ctl("hash", "put", "users", "ada", "2", "--if-stamp", "1").returncode, 0)
+        self.done("hash", "del", "users", "ada", "--if-present")
+        self.assertEqual(self.ctl("hash", "has", "users", "ada").returncode, 1)
+
+    def test_functions_change_values_at_their_servers(self):
+        self.up()
+        self.assertEqual(self.done("incr", "visits"), b"1\n")
+        self.assertEqual(self.done("incr", "visits", "41"), b"42\n")
+        self.assertEqual(self.done("incr", "visits", "--", "-50"), b"-8\n")
+        self.assertEqual(self.done("get", "visits"), b"-8")
+        self.assertEqual(self.done("apply", "numbers", "add", "1,2,300", "--type", "u16"), b"")
+        self.assertEqual(self.done("apply", "numbers", "max", "2", "--type", "u16"), b"")
+        self.assertEqual(self.done("evaluate", "numbers", "filter", "2", "--where", "ge", "--type", "u16"), b"2,2,300\n")
+        self.assertEqual(self.done("evaluate", "numbers", "sum", "--type", "u16"), b"304\n")
+        self.assertEqual(self.done("evaluate", "numbers", "count", "2", "--where", "gt", "--type", "u16"), b"1\n")
+        self.assertEqual(self.done("apply", "one", "add", "1.5", "--type", "f64"), b"1.5\n")
+        self.assertEqual(self.done("apply", "log", "append", "a line"), b"6\n")
+        self.assertEqual(self.done("apply", "log", "append", "!"), b"7\n")
+        self.assertEqual(self.done("get", "log"), b"a line!")
+        first = json.loads(self.done("-o", "json", "apply", "one", "add", "1", "--type", "f64"))
+        self.assertEqual((first["changed"], first["existed"], first["result"], first["stamp"] > 0), (True, True, [2.5], True))
+        found = json.loads(self.done("-o", "json", "evaluate", "numbers", "greatest", "--type", "u16"))
+        self.assertEqual(found, {"result": [300]})
+
+        self.refused("cellctl functions lists", "apply", "log", "no-such")
+        self.refused("only reads values", "apply", "numbers", "sum", "--type", "u16")
+        self.refused("changes values", "evaluate", "numbers", "add", "1", "--type", "u16")
+        self.refused("300 is no", "apply", "numbers", "add", "300", "--type", "u8")
+        self.refused("--type", "evaluate", "numbers", "filter", "1", "--where", "gt")
+        self.refused("7 bytes", "apply", "log", "add", "1", "--type", "i64")
+        self.refused("no ", "incr", "log")
+        self.assertEqual(self.done("get", "log"), b"a line!")
+        self.done("hash", "create", "counters")
+        self.assertEqual(self.done("incr", "a", "--table", "counters"), b"1\n")
+        self.assertEqual(self.done("apply", "a", "add-decimal", "2", "--table", "counters"), b"3\n")
+        listed = self.done("functions").decode().splitlines()
+        names = [line.split()[0] for line in listed]
+        self.assertEqual(names, sorted(names))
+        self.assertLessEqual({"add", "append", "compare-and-swap", "filter"}, set(names))
+        self.assertTrue(all(len(line.split()) > 2 for line in listed), listed)
+
+
+if __name__ == "__main__":
+    unittest.main()
