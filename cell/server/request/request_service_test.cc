@@ -9,7 +9,9 @@
 
 #include "cell/base/crc64.h"
 #include "cell/base/random.h"
+#include "cell/functions/arguments.h"
 #include "cell/io/sim/sim_fabric.h"
+#include "cell/layout/wire_function.h"
 #include "cell/server/request/test_request_service.h"
 #include "cell/tree/tree_check.h"
 #include "fmt/format.h"
@@ -48,6 +50,24 @@ TEST_F(RequestServiceTest, AGetsReplyIsNoLargerThanItsRoom) {
     EXPECT_EQ(get->fixed.value_bytes, 500u);
     EXPECT_EQ(get->fixed.inlined, room == sizeof(GetReply) + 500);
   }
+}
+
+// An evaluation may take long, so it is served after what has come with it, and then as scans are. Here it finds the put.
+TEST_F(RequestServiceTest, AnEvaluationComesAfterThePutsOfItsBatch) {
+  ASSERT_TRUE(Put("key", "a").ok());
+  const std::string predicate = PredicateArgument<uint8_t>(Comparison::kGreaterEqual, 0);
+  const FunctionOnKey filter{"key", "filter", static_cast<uint32_t>(predicate.size())};
+  const std::string evaluate = MakeFunctionRequest(MessageKind::kEvaluate, root_, filter);
+  const std::string put = MakePutRequest(root_, {}, Crc64(std::string("keyb")), "key", 1, 0);
+  const uint64_t before = service_.batches();
+  Reply found, written;
+  client_->Call(connection_, AsBytes(evaluate), AsBytes(predicate), kMessageBytesMax, INT64_MAX, &found);
+  client_->Call(connection_, AsBytes(put), AsBytes(std::string_view("b")), kMessageBytesMax, INT64_MAX, &written);
+  for (int i = 0; i < 1000 && !(found.done && written.done); ++i) Turn();
+  ASSERT_EQ(service_.batches(), before + 1) << "they must come together";
+  const auto reply = ParseFunctionReply(AsBytes(found.bytes), MessageKind::kEvaluate);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_EQ(reply->value, "b");
 }
 
 // A meganode of routes in region 2.
