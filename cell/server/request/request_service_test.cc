@@ -52,7 +52,8 @@ TEST_F(RequestServiceTest, AGetsReplyIsNoLargerThanItsRoom) {
   }
 }
 
-// An evaluation may take long, so it is served after what has come with it, and then as scans are. Here it finds the put.
+// An evaluation may take long, so it is served after what has come with it, and then as scans are. Here it finds the
+// put.
 TEST_F(RequestServiceTest, AnEvaluationComesAfterThePutsOfItsBatch) {
   ASSERT_TRUE(Put("key", "a").ok());
   const std::string predicate = PredicateArgument<uint8_t>(Comparison::kGreaterEqual, 0);
