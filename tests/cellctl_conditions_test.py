@@ -48,7 +48,10 @@ class Cellctl(CellctlCase):
         self.assertEqual(self.done("incr", "visits"), b"1\n")
         self.assertEqual(self.done("incr", "visits", "41"), b"42\n")
         self.assertEqual(self.done("incr", "visits", "--", "-50"), b"-8\n")
-        self.assertEqual(self.done("get", "visits"), b"-8")
+        self.assertEqual(self.done("incr", "visits", "010"), b"2\n")  # Not octal.
+        self.refused("not a whole decimal number", "incr", "visits", "99999999999999999999")
+        self.refused("not a whole decimal number", "incr", "visits", "0x10")
+        self.assertEqual(self.done("get", "visits"), b"2")
         self.assertEqual(self.done("apply", "numbers", "add", "1,2,300", "--type", "u16"), b"")
         self.assertEqual(self.done("apply", "numbers", "max", "2", "--type", "u16"), b"")
         self.assertEqual(self.done("evaluate", "numbers", "filter", "2", "--where", "ge", "--type", "u16"), b"2,2,300\n")
@@ -62,6 +65,8 @@ class Cellctl(CellctlCase):
         self.assertEqual((first["changed"], first["existed"], first["result"], first["stamp"] > 0), (True, True, [2.5], True))
         found = json.loads(self.done("-o", "json", "evaluate", "numbers", "greatest", "--type", "u16"))
         self.assertEqual(found, {"result": [300]})
+        odd = json.loads(self.done("-o", "json", "apply", "odd", "add", "nan,inf,1", "--type", "f64"))
+        self.assertEqual(odd["result"], ["nan", "inf", 1.0])
 
         self.refused("cellctl functions lists", "apply", "log", "no-such")
         self.refused("only reads values", "apply", "numbers", "sum", "--type", "u16")

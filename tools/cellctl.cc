@@ -43,7 +43,8 @@ void AddConditions(CLI::App* app, CtlFlags* flags, bool stamps) {
   group->add_flag("--if-present", flags->if_present, "Only if KEY is there");
   group->add_option("--if-value", flags->if_value, "Only if KEY is there with this value");
   if (stamps) {
-    group->add_option("--if-stamp", flags->if_stamp, "Only if KEY is there with this stamp (get --stamp shows it)");
+    group->add_option("--if-stamp", flags->if_stamp, "Only if KEY is there with this stamp (get --stamp shows it)")
+        ->check(Count());
   }
   group->require_option(0, 1);
 }
@@ -63,7 +64,9 @@ void DeclareFunctions(CLI::App* app, CtlFlags* flags, Command* chosen) {
     sub->add_option("key", flags->key)->required();
     sub->add_option("--table", flags->table, "In this Pilaf table instead of the tree");
   }
-  incr->add_option("by", flags->by, "A key that is not there counts as 0")->capture_default_str();
+  incr->add_option("by", flags->by, "A key that is not there counts as 0")
+      ->transform(SignedNumber())
+      ->capture_default_str();
   for (CLI::App* sub : {apply, evaluate}) {
     sub->add_option("function", flags->function)->required();
     sub->add_option("argument", flags->argument, "With --type: numbers, separated by commas; else bytes as they are");

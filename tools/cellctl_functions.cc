@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "absl/strings/str_split.h"
 #include "cell/base/status_macros.h"
 #include "cell/client/functions.h"
 #include "cell/functions/functions.h"
@@ -53,7 +54,15 @@ std::optional<ElementType> ResultType(const CtlFlags& flags) {
 
 nlohmann::json ResultAsJson(std::string_view result, std::optional<ElementType> type) {
   if (!type.has_value()) return BytesAsJson(result);
-  return nlohmann::json::parse("[" + PrintElements(*type, result) + "]", nullptr, /*allow_exceptions=*/false);
+  // JSON has no nan and no infinity: those are strings.
+  nlohmann::json elements = nlohmann::json::array();
+  const std::string text = PrintElements(*type, result);
+  for (const absl::string_view one :
+       absl::StrSplit(absl::string_view(text.data(), text.size()), ',', absl::SkipEmpty())) {
+    nlohmann::json element = nlohmann::json::parse(std::string(one), nullptr, /*allow_exceptions=*/false);
+    elements.push_back(element.is_discarded() ? nlohmann::json(std::string(one)) : std::move(element));
+  }
+  return elements;
 }
 
 void PrintResult(std::string_view result, std::optional<ElementType> type) {

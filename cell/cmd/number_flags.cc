@@ -10,9 +10,10 @@
 namespace cell {
 namespace {
 
-// Returns nullopt if the text is anything but digits, or if the number is too large.
-std::optional<uint64_t> ParseWholeNumber(const std::string& text) {
-  uint64_t number = 0;
+// Returns nullopt if the text is anything but digits, for a signed number behind a sign, or if the number is too large.
+template <typename Number = uint64_t>
+std::optional<Number> ParseWholeNumber(const std::string& text) {
+  Number number = 0;
   const char* const end = text.data() + text.size();
   const std::from_chars_result parsed = std::from_chars(text.data(), end, number);
   if (parsed.ec != std::errc() || parsed.ptr != end) return std::nullopt;
@@ -31,6 +32,17 @@ CLI::Validator Count() {
         return fmt::format("{} is not a whole number of at least 0", Shown(text));
       },
       "COUNT");
+}
+
+CLI::Validator SignedNumber() {
+  return CLI::Validator(
+      [](std::string& text) {
+        const std::optional<int64_t> number = ParseWholeNumber<int64_t>(text);
+        if (!number.has_value()) return fmt::format("{} is not a whole decimal number of 64 bits", Shown(text));
+        text = fmt::format("{}", *number);  // Without zeros in front, which would make it octal.
+        return std::string();
+      },
+      "NUMBER");
 }
 
 CLI::Validator WholeNumber(uint64_t low, uint64_t high) {

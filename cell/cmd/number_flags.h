@@ -11,6 +11,9 @@ namespace cell {
 // Accepts only whole numbers from 0 on that fit into 64 bits.
 CLI::Validator Count();
 
+// Accepts only whole decimal numbers that fit into 64 bits with a sign.
+CLI::Validator SignedNumber();
+
 // Accepts only whole numbers from `low` to `high`.
 CLI::Validator WholeNumber(uint64_t low, uint64_t high);
 

@@ -5,6 +5,20 @@
 namespace cell {
 namespace {
 
+TEST(NumberFlags, ANumberWithASignIsDecimal) {
+  for (const auto& [text, number] : std::vector<std::pair<std::string, std::string>>{
+           {"7", "7"}, {"-7", "-7"}, {"010", "10"}, {"-0012", "-12"}, {"9223372036854775807", "9223372036854775807"}}) {
+    std::string given = text;
+    EXPECT_EQ(SignedNumber()(given), "") << text;
+    EXPECT_EQ(given, number);
+  }
+  for (const std::string text :
+       {"", "-", "+1", "0x10", "1.5", "1e3", " 1", "9223372036854775808", "99999999999999999999"}) {
+    std::string given = text;
+    EXPECT_NE(SignedNumber()(given), "") << text;
+  }
+}
+
 TEST(NumberFlags, AWholeNumberOutsideOfItsRangeIsRepeatedAsItWasTyped) {
   const CLI::Validator number = WholeNumber(0, 218);
   for (const char* text : {"0", "218", "007"}) EXPECT_EQ(number(text), "") << text;

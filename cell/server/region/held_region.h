@@ -155,10 +155,11 @@ class HeldRegion {
   // Asks LogFlusher to flush the log in its next step, without waiting for more records. The request holds until the
   // next flush begins. A caller that waits for a later flush asks again.
   void RequestFlush() { flush_.requested = true; }
-  // Returns whether writes have to wait for the disk: at the last step of LogFlusher too much was waiting, or the
-  // oldest record that is not on disk is older by now than it may be.
+  // Returns whether writes have to wait for the disk: too much waits for it, or the oldest record that is not on disk
+  // is older by now than it may be.
   bool late(const Clock& clock) const {
-    return flush_.much_waits || (flush_.late_at_ns != INT64_MAX && clock.NowNs() > flush_.late_at_ns);
+    return flush_.much_waits || (log != nullptr && log->waiting_bytes() > flush_.waiting_bytes_max) ||
+           (flush_.late_at_ns != INT64_MAX && clock.NowNs() > flush_.late_at_ns);
   }
 
   // Returns the last bound of the meganode's stamps that is in the log, on disk or not. REQUIRES: there is a log.
@@ -205,6 +206,14 @@ class HeldRegion {
   // The outcomes of requests that must not take effect a second time. Only WritePipeline and TakeOutcomes add any.
   Outcomes outcomes;
   std::string_view outcome_of_put;  // That of the put that is being made, encoded. Only WritePipeline sets it.
+  // Works like MakeRoom of Outcomes. Stamps follow the clock, as far as they may, so that outcomes are forgotten in
+  // time although nothing is put.
+  absl::Status MakeRoomForOutcome(const RequestId& id, uint32_t user) {
+    const absl::Status status = outcomes.MakeRoom(id, user, memory->header().last_stamp);
+    if (status.ok() || tree == nullptr) return status;
+    tree->RaiseLastStamp(std::min(tree->ClusterTime(), memory->header().stamp_bound));
+    return outcomes.MakeRoom(id, user, memory->header().last_stamp);
+  }
   // Adds those of a region that the pairs of this one were in, or will be, and logs them.
   void TakeOutcomes(const HeldRegion& from) {
     outcomes.Remember(from.outcomes);
@@ -238,7 +247,8 @@ class HeldRegion {
     int64_t flush_begun_ns = 0;  // The time at which the last flush began. 0: its end was noticed.
     int64_t idle_since_ns = 0;   // All records have been on disk since then, without a marker. 0: not so.
     bool requested = false;
-    bool much_waits = false;         // Too many bytes are not on disk.
+    bool much_waits = false;  // Too many bytes waited for the disk at the last step.
+    size_t waiting_bytes_max = SIZE_MAX;
     int64_t late_at_ns = INT64_MAX;  // The time after which the oldest of them has waited too long.
     // Until this time, the next flush waits for as many records as were not on disk before the last one ended.
     int64_t gather_until_ns = 0;

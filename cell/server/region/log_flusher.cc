@@ -190,6 +190,7 @@ void LogFlusher::Look(HeldRegion* region, int64_t now_ns) {
     return;
   }
   flush.idle_since_ns = 0;
+  flush.waiting_bytes_max = options_.waiting_bytes_max;
   if (!log->flushing() && flush.flush_begun_ns != 0) {  // A flush has ended. What is left came during it.
     flush.dirty_since_ns = flush.flush_begun_ns;
     flush.flush_begun_ns = 0;

@@ -36,6 +36,22 @@ class LogFlusherTest : public LoggedRegionTest {
   }
 };
 
+// A turn in which much is written at once ends before it fills the memory.
+TEST_F(LogFlusherTest, WritesWaitAsSoonAsTooMuchIsNotOnDisk) {
+  EXPECT_FALSE(region()->late(*fabric_));
+  region()->log->Append(RecordKind::kDelete, "key", "");
+  Turn();
+  const std::string value(2'000, 'v');
+  int puts = 0;
+  for (; puts < 100 && !region()->late(*fabric_); ++puts) {
+    region()->log->AppendPut({"key", value, kNeverExpires, 1, {}});
+  }
+  EXPECT_LE(puts, 6);  // Without a step of the flusher.
+  TimeToFlush();
+  Turn();
+  EXPECT_FALSE(region()->late(*fabric_));
+}
+
 // Records are collected for half of the bound, so that one sync serves many. The other half is left for the disk.
 TEST_F(LogFlusherTest, AFlushBeginsAfterHalfOfTheBound) {
   const uint64_t flushes = flusher_.counters().flushes;

@@ -51,6 +51,29 @@ TEST_F(RegionsTest, ARegionThatIsHereOrOnItsWayDoesNotComeOnceMore) {
   EXPECT_TRUE(regions_.Expect(2).ok());
 }
 
+// Outcomes are forgotten by stamps, and nothing may be put for long.
+TEST_F(RegionsTest, OutcomesAreForgottenInTimeAlthoughNothingIsPut) {
+  absl::StatusOr<HeldRegion*> made = regions_.Create(1, {});
+  ASSERT_TRUE(made.ok()) << made.status();
+  HeldRegion* const region = *made;
+  int64_t now = 50;
+  region->store->set_cluster_time([&now] { return now; });
+  region->outcomes = Outcomes(4);
+  constexpr uint64_t kUntil = 100;
+  for (uint64_t client = 1; client <= 4; ++client) {
+    region->outcomes.Remember({{client, 1, kUntil, 0}, 10, 7, static_cast<uint32_t>(client)});
+  }
+  const RequestId id{9, 1, 1'000, 0};
+  EXPECT_EQ(region->MakeRoomForOutcome(id, 9).code(), absl::StatusCode::kUnavailable);
+  now = 200'000'000;
+  // No stamp above the bound is given, and so none is taken for the time.
+  region->tree->set_stamp_bound(99);
+  EXPECT_EQ(region->MakeRoomForOutcome(id, 9).code(), absl::StatusCode::kUnavailable);
+  region->tree->set_stamp_bound(kLastStampMax);
+  EXPECT_TRUE(region->MakeRoomForOutcome(id, 9).ok());
+  EXPECT_EQ(region->outcomes.size(), 0u);
+}
+
 // A region whose range does not fit into its header's node cannot be formatted. Its id and its memory are free again.
 TEST_F(RegionsTest, ARegionThatCannotBeFormattedLeavesNothingBehind) {
   RegionContent content;

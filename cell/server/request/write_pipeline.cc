@@ -220,7 +220,7 @@ absl::StatusOr<std::optional<Verdict>> WritePipeline::LookBack(const IncomingCal
   if (verdict.untimely) return verdict;
   ASSIGN_OR_RETURN(const Outcome* const outcome, region->outcomes.Find(request.id, request.fingerprint));
   if (outcome == nullptr || Mutated(Mutant::kAppliedAgain)) {
-    RETURN_IF_ERROR(region->outcomes.MakeRoom(request.id, UserOf(call), last_stamp));
+    RETURN_IF_ERROR(region->MakeRoomForOutcome(request.id, UserOf(call)));
     return std::optional<Verdict>();
   }
   verdict.existed = outcome->existed;
