@@ -92,24 +92,9 @@ bool Meganode::NodesLeftForSplit(size_t ahead) const {
   const uint64_t left = header().node_count - header().nodes_used;
   const uint64_t levels = static_cast<uint64_t>(Node(root_).level());
   const uint64_t one = levels + 3;  // One node on each level, and two if the root is raised.
-  ahead += writes_kept_;
   // Some nodes always stay free: when the tree is recovered from its log, its content must fit into another tree that
   // is built leaf by leaf (AllocateLeaf).
   return left >= (ahead + 1) * one + levels + 6;
-}
-
-bool Meganode::IsLocked(const NodeView& node) const {
-  if (locks_ == nullptr || locks_->hides_nothing() || !node.holds_pairs()) return false;
-  return node.has_high() ? locks_->HidesAny(node.low_key(), node.high_key()) : locks_->HidesAny(node.low_key());
-}
-
-void Meganode::ShowLock(std::string_view key) {
-  const absl::StatusOr<Descent> descent = Descend(key, 0);
-  if (!descent.ok() || tier() != 0) return;
-  const NodeView leaf = Node(descent->node);
-  if (leaf.locked() == IsLocked(leaf)) return;
-  draft_.CopyOf(leaf);
-  Publish(&draft_);
 }
 
 Pointer Meganode::AllocateNode() {

@@ -10,8 +10,7 @@ namespace cell {
 namespace {
 
 constexpr int64_t kPauseNs = 20'000;
-constexpr int kPauseDoublings = 8;   // Up to 5 ms.
-constexpr int kLockedDoublings = 5;  // Up to 0.6 ms.
+constexpr int kPauseDoublings = 8;  // Up to 5 ms.
 
 }  // namespace
 
@@ -51,11 +50,6 @@ absl::Status KeyRouter::GoTo(Pointer root) {
 }
 
 absl::Status KeyRouter::Follow(const RouteView& route) {
-  if (route.kind == RouteKind::kLocked) {
-    pause_ns_ = kPauseNs << std::min(locked_++, kLockedDoublings);
-    return absl::OkStatus();
-  }
-  locked_ = 0;
   switch (route.kind) {
     case RouteKind::kChild:
       if (route.has_range) {
@@ -68,7 +62,6 @@ absl::Status KeyRouter::Follow(const RouteView& route) {
     case RouteKind::kRestart:
     case RouteKind::kNotHeld:
     case RouteKind::kTooLow:
-    case RouteKind::kLocked:
       break;
   }
   return Restart();

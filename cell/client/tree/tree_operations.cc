@@ -28,8 +28,6 @@ Task<absl::StatusOr<bool>> Search(Session* session, KeyRouter* router, std::stri
     co_return false;
   }
   const bool arrived = *step == Walk::Step::kArrived;
-  // A transaction perhaps writes the key. The server knows.
-  if (arrived && to->leaf.locked() && !Mutated(Mutant::kLocksUnseen)) co_return absl::AbortedError("");
   if (pair != nullptr) {
     pair->reset();
     const std::optional<int> found = arrived ? to->leaf.Find(key) : std::nullopt;

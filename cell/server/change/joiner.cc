@@ -378,7 +378,8 @@ Task<absl::Status> Joiner::CopyAndCommit(HeldRegion* left, HeldRegion* right) {
   const bool of_table = right->hash != nullptr;
   const int64_t frozen_ns = clock_->NowNs();
   right->ChangeState(RegionState::kFrozen);
-  absl::Status status = co_await logs_->Settled(right_id);
+  absl::Status status;
+  if (logs_->on()) status = co_await logs_->Settled(right_id);
   if (status.ok() && (left->lost() || right->lost())) status = Lost();
   if (status.ok() && !(RegionJoin::Fits(*left, *right) && RegionJoin::LeavesRoom(*left))) {
     status = TooFull(left_id, right_id);

@@ -205,7 +205,6 @@ absl::Status Migrator::ServeStep(const IncomingCall& call, const Parsed<Migratio
 }
 
 bool Migrator::Settled(HeldRegion* region) {
-  if (!region->transactions.empty()) return false;
   if (region->log == nullptr) return true;
   region->RequestFlush();
   region->memory->header().log_sequence = region->log->appended();

@@ -7,11 +7,6 @@
 #include "spdlog/spdlog.h"
 
 namespace cell {
-namespace {
-
-constexpr int64_t kSettlePauseNs = 50'000;
-
-}  // namespace
 
 Task<absl::Status> LogFlusher::Open(uint32_t region, uint64_t epoch, uint64_t sequence,
                                     std::unique_ptr<LogWriter>* writer) {
@@ -93,19 +88,12 @@ Task<absl::Status> LogFlusher::Flushed(uint32_t region) {
 }
 
 Task<absl::Status> LogFlusher::Settled(uint32_t region) {
-  absl::Status status;
-  if (on()) status = co_await Flushed(region);
-  while (!scheduler_->stopping()) {
+  absl::Status status = co_await Flushed(region);
+  for (;;) {
     HeldRegion* const held = regions_->Find(region);
-    if (held == nullptr || !status.ok() || (held->pending.empty() && held->settled())) co_return status;
-    // The end of a transaction may be decided elsewhere, and this worker may stop before.
-    if (held->pending.empty()) {
-      co_await scheduler_->Sleep(kSettlePauseNs);
-    } else {
-      co_await held->changed.Wait(scheduler_);
-    }
+    if (held == nullptr || held->pending.empty() || !status.ok()) co_return status;
+    co_await held->changed.Wait(scheduler_);
   }
-  co_return absl::CancelledError("this server is shutting down");
 }
 
 Task<bool> LogFlusher::RemoveLog(uint32_t region, uint64_t last_epoch) {

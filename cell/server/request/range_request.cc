@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "cell/base/status_macros.h"
-#include "cell/server/request/served_regions.h"
 #include "cell/server/request/sound_leaves.h"
 
 namespace cell {
@@ -49,8 +48,6 @@ absl::StatusOr<size_t> ServeCount(const Meganode& tree, const Parsed<RangeReques
   const uint64_t now = tree.ClusterTime();
   std::string next;
   for (int leaves = 1; leaf.ok(); ++leaves) {
-    if (leaf->locked() && leaves == 1) return WriteLocked(to);
-    if (leaf->locked()) break;
     const Slots slots = SlotsOf(*leaf, request.key, request.value);
     result.pairs += static_cast<uint64_t>(slots.end - slots.first);
     for (int i = slots.first; tree.expiring() > 0 && i < slots.end; ++i) {

@@ -6,7 +6,6 @@
 #include <string>
 
 #include "cell/base/status_macros.h"
-#include "cell/server/request/served_regions.h"
 #include "cell/server/request/sound_leaves.h"
 #include "cell/tree/scan_position.h"
 
@@ -73,8 +72,6 @@ class ScanWriter {
     ++reply_.count;
     return true;
   }
-  // Ends the reply of a scan that has come to a leaf of which a transaction holds a key.
-  size_t Locked(const ScanPosition& position) { return empty() ? WriteLocked(to_) : GoOn(position.at(), {}); }
   // Ends the reply of a scan that has reached its end.
   size_t Done() {
     if (behind_.has_value()) return GoOn(*behind_, {});
@@ -117,7 +114,6 @@ absl::StatusOr<size_t> AddEntries(const Meganode& tree, bool keys_only, ScanPosi
   const uint64_t now = tree.ClusterTime();
   ASSIGN_OR_RETURN(NodeView leaf, SoundLeaf(tree, position->at()));
   for (int leaves = 0;; ++leaves) {
-    if (leaf.locked()) return writer->Locked(*position);
     const int first = position->First(leaf);
     PrefetchForScan(tree, leaf, first, position->down(), keys_only);
     for (int slot = first; ScanPosition::In(leaf, slot); slot += position->step()) {
