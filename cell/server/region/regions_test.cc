@@ -58,19 +58,19 @@ TEST_F(RegionsTest, OutcomesAreForgottenInTimeAlthoughNothingIsPut) {
   HeldRegion* const region = *made;
   int64_t now = 50;
   region->store->set_cluster_time([&now] { return now; });
-  region->outcomes = Outcomes(4);
-  constexpr uint64_t kUntil = 100;
-  for (uint64_t client = 1; client <= 4; ++client) {
+  constexpr uint64_t kMax = 512, kUntil = 100;
+  region->outcomes = Outcomes(kMax);
+  for (uint64_t client = 1; client <= kMax; ++client) {
     region->outcomes.Remember({{client, 1, kUntil, 0}, 10, 7, static_cast<uint32_t>(client)});
   }
-  const RequestId id{9, 1, 1'000, 0};
-  EXPECT_EQ(region->MakeRoomForOutcome(id, 9).code(), absl::StatusCode::kUnavailable);
+  const RequestId id{kMax + 1, 1, 1'000'000'000, 0};
+  EXPECT_EQ(region->MakeRoomForOutcome(id, 0).code(), absl::StatusCode::kUnavailable);
   now = 200'000'000;
   // No stamp above the bound is given, and so none is taken for the time.
   region->tree->set_stamp_bound(99);
-  EXPECT_EQ(region->MakeRoomForOutcome(id, 9).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(region->MakeRoomForOutcome(id, 0).code(), absl::StatusCode::kUnavailable);
   region->tree->set_stamp_bound(kLastStampMax);
-  EXPECT_TRUE(region->MakeRoomForOutcome(id, 9).ok());
+  EXPECT_TRUE(region->MakeRoomForOutcome(id, 0).ok());
   EXPECT_EQ(region->outcomes.size(), 0u);
 }
 
