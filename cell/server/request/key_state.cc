@@ -29,16 +29,6 @@ absl::StatusOr<KeyState> StoredState(std::string_view key, const HeldRegion& reg
   return state;
 }
 
-absl::StatusOr<uint64_t> StoredValueBytes(std::string_view key, const HeldRegion& region) {
-  RETURN_IF_ERROR(region.store->CheckKey(key));
-  if (region.tree == nullptr) {
-    const std::optional<HashTable::Located> pair = region.hash->Locate(key, HashKey(key));
-    return pair.has_value() ? pair->value.size() : 0;
-  }
-  ASSIGN_OR_RETURN(const Meganode::Location location, region.tree->Find(key));
-  return location.pair.has_value() ? location.pair->value_bytes : 0;
-}
-
 absl::StatusOr<KeyState> StateOf(std::string_view key, const HeldRegion& region) {
   RETURN_IF_ERROR(region.store->CheckKey(key));
   const auto last = std::find_if(region.pending.rbegin(), region.pending.rend(),

@@ -26,8 +26,6 @@ struct KeyState {
 
 // Returns what the region's store has of the key. Returns DataLoss if the pair was damaged in memory.
 absl::StatusOr<KeyState> StoredState(std::string_view key, const HeldRegion& region);
-// Returns how large the stored value is; 0 if there is none.
-absl::StatusOr<uint64_t> StoredValueBytes(std::string_view key, const HeldRegion& region);
 // Returns the state of a key of this region for a write that is tried now, with the same errors.
 absl::StatusOr<KeyState> StateOf(std::string_view key, const HeldRegion& region);
 

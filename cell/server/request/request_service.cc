@@ -7,7 +7,6 @@
 #include "cell/server/region/regions.h"
 #include "cell/server/report/status_report.h"
 #include "cell/server/request/function_request.h"
-#include "cell/server/request/key_state.h"
 #include "cell/server/request/range_request.h"
 #include "cell/server/request/route_request.h"
 #include "cell/server/request/scan_request.h"
@@ -65,19 +64,6 @@ void RequestService::Serve(absl::Span<const IncomingCall> calls) {
   }
 }
 
-namespace {
-
-// Returns whether the key of a request has a value so large that a function takes long with it.
-bool IsLarge(const BatchedRequest& request) {
-  constexpr uint64_t kLargeBytes = kMessageBytesMax;
-  const PairStore* const store = request.target.store;
-  if (store == nullptr || store->extents().bytes_used < kLargeBytes) return false;
-  const absl::StatusOr<uint64_t> bytes = StoredValueBytes(request.keyed.key, *request.target.region);
-  return bytes.ok() && *bytes >= kLargeBytes;
-}
-
-}  // namespace
-
 bool RequestService::MayTakeLong(const BatchedRequest& request) {
   if (!request.status.ok()) return false;  // An error takes no time.
   switch (request.kind) {
@@ -91,8 +77,6 @@ bool RequestService::MayTakeLong(const BatchedRequest& request) {
     case MessageKind::kTablePart:
     case MessageKind::kEvaluate:  // Of a value of 1 MB it takes longer than 64 KB of any reply.
       return true;
-    case MessageKind::kApply:  // It may read and log 1 MB.
-      return IsLarge(request);
     case MessageKind::kGet:  // Of a value that is copied.
       return request.keyed.copy != 0;
     default:
