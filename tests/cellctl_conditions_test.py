@@ -32,7 +32,8 @@ class Cellctl(CellctlCase):
         self.assertEqual(self.ctl("has", "key").returncode, 1)
         both = self.ctl("put", "key", "1", "--if-absent", "--if-present")
         self.assertNotEqual(both.returncode, 0)
-        self.assertNotEqual(self.ctl("put", "key", "1", "--if-stamp", "-1").returncode, 0)
+        for wrong in ("-1", "18446744073709551616"):
+            self.refused("not a whole number", "put", "key", "1", "--if-stamp", wrong)
         long = self.ctl("put", "key", "1", "--if-value", "v" * 4097)
         self.assertEqual((long.returncode, b"maximum of 4096 bytes" in long.stderr), (2, True), long)
         self.done("hash", "create", "users")

@@ -3,8 +3,8 @@
 //
 // A part is a sequence of operations. Each is a PartOperationHeader, its key, and its value.
 //
-// What was read is described by a *digest*, so that the owner can tell whether it would read the same now: of a pair,
-// the CRC64 of key and value; of a range, the CRC64 of the digests of its pairs, in order.
+// A *digest* describes what was read, so that the owner can tell whether it would read the same now. The digest of a
+// pair is the CRC64 of its key and value. The digest of a range is the CRC64 of the digests of its pairs, in order.
 #pragma once
 
 #include <cstdint>

@@ -62,11 +62,12 @@ class PrecedenceGraph {
   bool sorted_ = false;
   uint64_t steps_ = 0;
 
-  // Of the current search, by node. A node was seen if its number is that of the search.
+  // The number of the current search, and by node: the last search that has reached it, how many steps that took, and
+  // the edge by which the node was reached.
   uint64_t search_ = 0;
   std::vector<uint64_t> seen_;
   std::vector<int> length_;
-  std::vector<size_t> via_;  // The edge by which it was reached.
+  std::vector<size_t> via_;
 };
 
 }  // namespace cell
