@@ -3,9 +3,6 @@
 With sync nothing that was acknowledged is lost; with async nothing that was acknowledged longer than 100 ms before
 the kill. A cycle kills one of three servers, or all of them; then they are started again. With --ceph the logs are in a
 pool of a real Ceph with three OSDs, of which a cycle may kill one, too.
-
-From the second cycle on, a bank moves money between regions by transactions. None is lost that was acknowledged, with
-async neither, and no half of one is there.
 """
 
 import argparse
@@ -48,10 +45,6 @@ def cycle(directory, servers, durability, killed_ns, number, flags, ceph):
         command += ["--slow-syncs"] if ceph is not None else []
     writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     first = writer.stdout.readline()  # It has verified.
-    bank = None
-    if number > 1:  # The tree has several regions by now.
-        bank = subprocess.Popen([cluster.binary("tests/crash_bank"), "--cluster", str(directory), "--state", str(directory / "bank"),
-                                 "--seconds", "0.8", "--seed", str(number)], stdout=subprocess.PIPE, text=True)
     time.sleep(random.random())
     victims = range(3) if random.random() < 0.3 else [random.randrange(3)]
     names = [f"server-{victim}" for victim in victims]
@@ -74,11 +67,10 @@ def cycle(directory, servers, durability, killed_ns, number, flags, ceph):
     if osd is not None:
         ceph.start(osd)
     rest = writer.communicate(timeout=120)[0]
-    banked = bank.communicate(timeout=120)[0] if bank else ""
-    if writer.returncode != 0 or (bank and bank.returncode != 0):
+    if writer.returncode != 0:
         logs = "\n".join((directory / f"server-{s}.log").read_text()[-3000:] for s in range(3))
-        raise SystemExit(f"cycle {number} ({durability}):\n{first}{rest}\n{banked}\n{logs}")
-    return killed_ns, taken, f"{first.strip()}; the bank {banked.strip()}"
+        raise SystemExit(f"cycle {number} ({durability}):\n{first}{rest}\n{logs}")
+    return killed_ns, taken, first.strip()
 
 
 def main():

@@ -18,7 +18,6 @@
 #include "cell/server/change/route_publisher.h"
 #include "cell/server/change/splitter.h"
 #include "cell/server/change/table_keeper.h"
-#include "cell/server/change/transaction_resolver.h"
 #include "cell/server/context/worker_context.h"
 #include "cell/server/region/checkpointer.h"
 #include "cell/server/region/log_collector.h"
@@ -48,7 +47,6 @@ class Worker {
     LogFlusherOptions logs;
     CheckpointerOptions checkpoints;
     RecovererOptions recoverer;
-    TransactionResolverOptions transactions;
     LogCollectorOptions collector;
     int64_t refresh_every_ns = 1'000'000'000;  // TableRefresher
     int64_t start_pause_ns = 1'000'000;        // Pause in Start between two checks whether the first region is created.
@@ -156,7 +154,6 @@ class Worker {
   Rebalancer rebalancer_;
   Joiner joiner_;
   Recoverer recoverer_;
-  TransactionResolver resolver_;
   LogCollector collector_;
 
   bool changed_ = false;       // The last Poll had done something when it came to the held writes.

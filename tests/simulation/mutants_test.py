@@ -68,8 +68,7 @@ WITHOUT_OBJECTS = {"no-fence", "no-server-lease", "cuckoo-from-front", "no-direc
 
 
 # No seed is known that finds these. docs/testing.md names the test that finds each.
-ELSEWHERE = {"locks-unseen", "prepare-unsynced", "no-tombstone", "commit-piecemeal", "reads-unheld", "token-unchecked", "token-unleased",
-             "open-forgotten", "abort-unknown", "no-lease-wait", "lease-by-follower", "held-unleased", "stamp-kept", "stamps-again", "refused-forgotten", "outcomes-stay",
+ELSEWHERE = {"no-lease-wait", "lease-by-follower", "held-unleased", "stamp-kept", "stamps-again", "refused-forgotten", "outcomes-stay",
              "outcomes-unsplit", "outcomes-trimmed", "reused-node-visible", "join-unlogged",
              "join-leftovers", "join-always-counts", "joins-without-cut", "cleared-late", "compacts-frozen",
              "root-unchecked", "gone-by-id", "made-before-entered", "segments-fenced-first",

@@ -16,10 +16,9 @@ namespace cell {
 SimulationReport Simulate(const SimulationPlan& plan, Mutant mutant,
                           const std::function<void(const std::string&)>& trace) {
   World world(plan, mutant, trace);
-  TransactionHistory transactions(&world);
-  Users users(&world, &transactions);
+  Users users(&world);
   Faults faults(&world, &users);
-  Ending ending(&world, &users, &transactions);
+  Ending ending(&world, &users);
 
   world.journal.Trace("plan: {}", plan.Summary());
   if (world.table_keys > 0) {

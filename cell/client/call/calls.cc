@@ -111,8 +111,7 @@ absl::StatusOr<RangeSlice> ParseSlice(ConstBytes reply, MessageKind kind, std::s
   return RangeSlice{result.pairs, std::string(next)};
 }
 
-}  // namespace
-
+// Uploads a large value in pieces. Returns the upload's number.
 Task<absl::StatusOr<uint16_t>> Upload(Session* session, WorkerConnection* worker, std::string_view value,
                                       int64_t deadline_ns) {
   const uint16_t upload = co_await session->connections()->TakeNumber(worker, deadline_ns);
@@ -130,6 +129,8 @@ Task<absl::StatusOr<uint16_t>> Upload(Session* session, WorkerConnection* worker
   }
   co_return upload;
 }
+
+}  // namespace
 
 absl::Status CheckKey(std::string_view key, size_t key_bytes_max, std::string_view takers) {
   if (key.empty()) return absl::InvalidArgumentError("a key must have at least one byte");
