@@ -3,11 +3,15 @@
 With sync nothing that was acknowledged is lost; with async nothing that was acknowledged longer than 100 ms before
 the kill. A cycle kills one of three servers, or all of them; then they are started again. With --ceph the logs are in a
 pool of a real Ceph with three OSDs, of which a cycle may kill one, too.
+
+From the second cycle on, a bank moves money between regions by transactions. None is lost that was acknowledged, with
+async neither, and no half of one is there.
 """
 
 import argparse
 import json
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -34,6 +38,16 @@ def owners(directory):
     return {r["region"]: r["server"] for r in json.loads((directory / "regions.json").read_text())["regions"]}
 
 
+def bank_command(directory, seconds, seed):
+    return [cluster.binary("tests/crash_bank"), "--cluster", str(directory), "--state", str(directory / "bank"), "--seconds", str(seconds),
+            "--seed", str(seed)]
+
+
+def acknowledged(said):
+    """Returns how many transfers of the bank a cycle has verified that were acknowledged."""
+    return sum(map(int, re.findall(r"(\d+) transfers acknowledged", said)))
+
+
 def cycle(directory, servers, durability, killed_ns, number, flags, ceph):
     """Runs the writer once, with a kill. Returns the time of the kill, and how many regions others took over meanwhile.
     """
@@ -45,6 +59,9 @@ def cycle(directory, servers, durability, killed_ns, number, flags, ceph):
         command += ["--slow-syncs"] if ceph is not None else []
     writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     first = writer.stdout.readline()  # It has verified.
+    bank = None
+    if number > 1:  # The tree has several regions by now.
+        bank = subprocess.Popen(bank_command(directory, 0.8, number), stdout=subprocess.PIPE, text=True)
     time.sleep(random.random())
     victims = range(3) if random.random() < 0.3 else [random.randrange(3)]
     names = [f"server-{victim}" for victim in victims]
@@ -67,10 +84,11 @@ def cycle(directory, servers, durability, killed_ns, number, flags, ceph):
     if osd is not None:
         ceph.start(osd)
     rest = writer.communicate(timeout=120)[0]
-    if writer.returncode != 0:
+    banked = bank.communicate(timeout=120)[0] if bank else ""
+    if writer.returncode != 0 or (bank and bank.returncode != 0):
         logs = "\n".join((directory / f"server-{s}.log").read_text()[-3000:] for s in range(3))
-        raise SystemExit(f"cycle {number} ({durability}):\n{first}{rest}\n{logs}")
-    return killed_ns, taken, first.strip()
+        raise SystemExit(f"cycle {number} ({durability}):\n{first}{rest}\n{banked}\n{logs}")
+    return killed_ns, taken, f"{first.strip()}; the bank {banked.strip()}"
 
 
 def main():
@@ -87,7 +105,7 @@ def main():
     for durability in modes:
         with tempfile.TemporaryDirectory(prefix="cell-crash-loop-", dir=MEMORY if MEMORY.is_dir() else None) as temporary:
             directory, flags, ceph, servers = Path(temporary) / "cell", list(FLAGS), None, []
-            end, number, killed_ns, taken = time.monotonic() + 60 * args.minutes / len(modes), 0, -1, 0
+            end, number, killed_ns, taken, transfers = time.monotonic() + 60 * args.minutes / len(modes), 0, -1, 0, 0
             try:
                 if args.ceph:
                     ceph = Ceph(Path(temporary) / "ceph", free_port(), osds=3, osd_bytes=1 << 30)
@@ -99,13 +117,21 @@ def main():
                     number += 1
                     killed_ns, more, said = cycle(directory, servers, durability, killed_ns, number, flags, ceph)
                     taken += more
+                    transfers += acknowledged(said)
                     if sys.stdout.isatty():
                         print(f"\r{durability}: {number} cycles, {taken} regions taken over; {said}", end="", flush=True)
+                if number > 1:  # The last transfers have to be verified, too.
+                    verified = subprocess.run(bank_command(directory, 0, number + 1), stdout=subprocess.PIPE, text=True, check=False)
+                    if verified.returncode != 0:
+                        raise SystemExit(f"after the last cycle ({durability}): {verified.stdout}")
+                    transfers += acknowledged(verified.stdout)
+                if number > 2 and transfers == 0:
+                    raise SystemExit(f"{durability}: the bank has made no transfer in {number} cycles")
             finally:
                 cluster.end(servers)
                 if ceph is not None:
                     ceph.stop(signal.SIGKILL)
-            print(f"\n{durability}: {number} cycles, {taken} regions taken over by others, nothing lost that must not be; the last: {said}", flush=True)
+            print(f"\n{durability}: {number} cycles, {taken} regions taken over by others, {transfers} transfers, nothing lost that must not be; the last: {said}", flush=True)
     return 0
 
 

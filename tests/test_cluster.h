@@ -31,6 +31,7 @@ struct TestClusterOptions {
   int membership_polls_max = 1;
   LogFlusherOptions logs;
   CheckpointerOptions checkpoints;
+  TransactionResolverOptions transactions;
   LogCollectorOptions collector;
   int64_t refresh_every_ns = TableRefresher::kNever;
   int64_t held_max_ns = RequestService::Options{}.held_max_ns;
@@ -106,6 +107,7 @@ class TestCluster {
     made.regions_max = options.regions_max;
     made.pairs.inline_max = options.inline_max[static_cast<size_t>(server) % options.inline_max.size()];
     made.migrator = options.migrator;
+    made.transactions = options.transactions;
     made.logs = options.logs;
     made.checkpoints = options.checkpoints;
     made.collector = options.collector;

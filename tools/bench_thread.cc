@@ -32,6 +32,14 @@ const std::vector<Mix>& Mixes() {
       {"apply", {{Op::kApply, 100}}},
       {"rewrite", {{Op::kReadModifyWrite, 100}}},
       {"queue", {{Op::kQueue, 100}}},
+      {"multi-get", {{Op::kMultiGet, 100}}},
+      {"tx-put", {{Op::kTransaction, 100}}},
+      {"tx-two", {{Op::kTransaction, 100}}, false, BenchTransaction::kTwo},
+      {"tx-read", {{Op::kTransaction, 100}}, false, BenchTransaction::kRead},
+      {"tx-rewrite", {{Op::kTransaction, 100}}, false, BenchTransaction::kRewrite},
+      {"tx-small-bank", {{Op::kTransaction, 100}}, false, BenchTransaction::kSmallBank},
+      {"tx-tatp", {{Op::kTransaction, 100}}, false, BenchTransaction::kTatp},
+      {"tx-new-order", {{Op::kTransaction, 100}}, false, BenchTransaction::kNewOrder},
       {"raw-read", {{Op::kRawRead, 100}}},
       {"raw-call", {{Op::kRawCall, 100}}},
   };
@@ -59,6 +67,9 @@ Measured BenchThread::Run() {
   }
   map->set_serializable(flags_.serializable);
   map_ = &*map;
+  if (mix_.transacts()) transactions_.emplace(client_, flags_.shape, flags_.keys, &chooser_, &random_);
+  // The client measures calls, of which such an operation makes several, and knows nothing of when one was due.
+  own_latency_ = flags_.rate > 0 || mix_.transacts() || mix_.parts[0].first == Op::kMultiGet;
   start_ns_ = client_->NowNs() + static_cast<int64_t>(kWarmUpSeconds * 1e9);
   end_ns_ = start_ns_ + static_cast<int64_t>(flags_.seconds * 1e9);
   spike_from_ns_ = static_cast<double>(start_ns_) + flags_.spike_from * 1e9;
@@ -84,15 +95,17 @@ Measured BenchThread::Run() {
         measured_from_ns_ = client_->NowNs();
         client_->ResetMetrics();
         operations_ = absent_ = server_path_ = client_path_ = 0;
-        late_ns_.Clear();
+        own_latency_ns_.Clear();
+        if (transactions_.has_value()) transactions_->ResetCounters();
       }
     }
   }
   measured.seconds = static_cast<double>(client_->NowNs() - measured_from_ns_) / 1e9;
   measured.metrics = client_->metrics();
-  measured.latency_ns = flags_.rate > 0 ? late_ns_ : client_->metrics().latency_ns;
+  measured.latency_ns = own_latency_ ? own_latency_ns_ : client_->metrics().latency_ns;
   measured.operations = operations_;
   measured.absent = absent_;
+  measured.aborted = transactions_.has_value() ? transactions_->aborted() : 0;
   measured.not_begun = status_.ok() ? NotBegun() : 0;
   measured.status = status_;
   measured.began_ns = start_ns_;
@@ -103,7 +116,7 @@ Measured BenchThread::Run() {
 void BenchThread::Record(int64_t begun_ns) {
   const int64_t now_ns = client_->NowNs();
   const auto latency_ns = static_cast<uint64_t>(std::max<int64_t>(0, now_ns - begun_ns));
-  if (interval_ns_ > 0) late_ns_.Record(latency_ns);
+  if (own_latency_) own_latency_ns_.Record(latency_ns);
   if (!timeline_.has_value()) return;
   const ClientMetrics& metrics = client_->metrics();
   timeline_->Record(begun_ns, latency_ns, metrics.server_path - server_path_, metrics.client_path - client_path_);
@@ -116,7 +129,7 @@ Task<bool> BenchThread::Lane() {
   const uint64_t begun_max = flags_.operations / static_cast<uint64_t>(flags_.threads);
   for (int turn = 0; status_.ok() && begun_ < begun_max; ++turn) {
     ++begun_;
-    int64_t begun_ns = timeline_.has_value() ? client_->NowNs() : 0;
+    int64_t begun_ns = timeline_.has_value() || own_latency_ ? client_->NowNs() : 0;
     if (interval_ns_ > 0) {
       begun_ns = static_cast<int64_t>(next_due_ns_);
       next_due_ns_ += IntervalNs(next_due_ns_);
@@ -131,7 +144,7 @@ Task<bool> BenchThread::Lane() {
     }
     const bool counted = co_await One(&key, &value);
     operations_ += counted;
-    if (interval_ns_ > 0 || timeline_.has_value()) Record(begun_ns);
+    if (own_latency_ || timeline_.has_value()) Record(begun_ns);
     if (flags_.pause_us > 0) {
       co_await client_->AsyncSleepUntil(client_->NowNs() + static_cast<int64_t>(flags_.pause_us * 1e3));
     }
@@ -158,6 +171,8 @@ Task<bool> BenchThread::One(std::string* key, std::string* value) {
   const Op op = Choose();
   if (op == Op::kRawRead) co_return Note((co_await ClientTesting::RawRead(client_, random_.Next())).status());
   if (op == Op::kRawCall) co_return Note((co_await ClientTesting::RawCall(client_)).status());
+  if (op == Op::kTransaction) co_return Note(co_await transactions_->Run(mix_.transaction));
+  if (op == Op::kMultiGet) co_return co_await GetFour();
   if (op == Op::kInsert) {
     const uint64_t i = next_insert_++;
     MakeKey(i, key, flags_.shape);
@@ -202,6 +217,22 @@ Task<bool> BenchThread::One(std::string* key, std::string* value) {
       co_return Note((co_await map_->AsyncPut(*key, *value)).status());
     }
   }
+}
+
+Task<bool> BenchThread::GetFour() {
+  std::vector<std::string> keys(4);
+  for (std::string& key : keys) MakeKey(chooser_.Next(), &key, flags_.shape);
+  std::vector<Task<absl::StatusOr<std::optional<std::string>>>> gets;
+  gets.reserve(keys.size());
+  for (const std::string& key : keys) gets.push_back(map_->AsyncGet(key));
+  for (auto& get : gets) get.Start();
+  absl::Status status;
+  for (auto& get : gets) {
+    const absl::StatusOr<std::optional<std::string>> got = co_await get.Join();
+    absent_ += got.ok() && !got->has_value();
+    status.Update(got.status());
+  }
+  co_return Note(status);
 }
 
 uint64_t BenchThread::ChooseLatest() {

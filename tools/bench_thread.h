@@ -13,6 +13,7 @@
 #include "cell/layout/limits.h"
 #include "tools/bench_data.h"
 #include "tools/bench_timeline.h"
+#include "tools/bench_transactions.h"
 #include "tools/hash_layout_flag.h"
 #include "tools/pair_map.h"
 
@@ -54,13 +55,29 @@ struct BenchFlags {
   std::string table_asked() const { return tier == "pilaf" ? table : ""; }
 };
 
-enum class Op { kSearch, kGet, kUpdate, kInsert, kScan, kReadModifyWrite, kApply, kQueue, kRawRead, kRawCall };
+enum class Op {
+  kSearch,
+  kGet,
+  kMultiGet,
+  kUpdate,
+  kInsert,
+  kScan,
+  kReadModifyWrite,
+  kApply,
+  kQueue,
+  kRawRead,
+  kRawCall,
+  kTransaction
+};
 
 // Gives the frequency of each operation in percent. YCSB's core workloads are named by their letters.
 struct Mix {
   const char* workload;
   std::vector<std::pair<Op, int>> parts;
   bool latest = false;
+  BenchTransaction transaction = BenchTransaction::kPut;  // What kTransaction runs.
+
+  bool transacts() const { return parts[0].first == Op::kTransaction; }
 };
 
 const std::vector<Mix>& Mixes();
@@ -69,9 +86,10 @@ const std::vector<Mix>& Mixes();
 struct Measured {
   absl::Status status;
   ClientMetrics metrics;
-  Histogram latency_ns;  // From the intended start, with --rate.
+  Histogram latency_ns;  // Of whole operations; from the intended start, with --rate.
   uint64_t operations = 0;
   uint64_t absent = 0;
+  uint64_t aborted = 0;    // Tries to commit a transaction that were aborted.
   uint64_t not_begun = 0;  // Operations that were due before the end, with --rate.
   double seconds = 0;
   int64_t began_ns = 0;  // On CLOCK_BOOTTIME, after the warm-up.
@@ -103,6 +121,8 @@ class BenchThread {
   Task<bool> Lane();
   Op Choose();
   Task<bool> One(std::string* key, std::string* value);
+  // Gets four keys at the same time, as Client::MultiGet does.
+  Task<bool> GetFour();
   // Chooses among the keys that were loaded and those that this thread has put since: of these rather the last ones.
   uint64_t ChooseLatest();
   // Puts the next key, and then deletes the one that has been there for longest if there are --keys others. Keys that
@@ -120,9 +140,11 @@ class BenchThread {
   Random random_;
   Client* client_ = nullptr;
   PairMap* map_ = nullptr;
+  std::optional<BenchTransactions> transactions_;
   int64_t start_ns_ = 0, end_ns_ = 0, measured_from_ns_ = 0;
   double next_due_ns_ = 0, interval_ns_ = 0, spike_from_ns_ = 0;
   bool measuring_ = false;
+  bool own_latency_ = false;
   uint64_t not_begun_ = 0;  // Operations that lanes had already taken.
   uint64_t first_insert_ = 0, next_insert_ = 0;
   const FunctionCall add_ = functions::Add<uint64_t>(1);
@@ -131,7 +153,7 @@ class BenchThread {
   uint64_t loaded_gone_ = 0;    // Keys that were loaded and that it has deleted.
   uint64_t begun_ = 0;          // Operations, with those of the warm-up.
   uint64_t operations_ = 0, absent_ = 0;
-  Histogram late_ns_;
+  Histogram own_latency_ns_;  // Of operations that the client's metrics do not measure so: see Run.
   std::optional<Timeline> timeline_;
   uint64_t server_path_ = 0, client_path_ = 0;  // Choices that the timeline has counted.
   absl::Status status_;

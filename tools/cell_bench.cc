@@ -174,7 +174,7 @@ absl::StatusOr<nlohmann::json> RunCluster(const BenchFlags& flags, const Mix& mi
   Histogram latency_ns;
   ClientMetrics sum;
   double per_second = 0, node_reads_per_second = 0, entries_per_second = 0;
-  uint64_t operations = 0, absent = 0, not_begun = 0;
+  uint64_t operations = 0, absent = 0, aborted = 0, not_begun = 0;
   for (const Measured& one : all) {
     RETURN_IF_ERROR(one.status);
     latency_ns.Merge(one.latency_ns);
@@ -183,6 +183,7 @@ absl::StatusOr<nlohmann::json> RunCluster(const BenchFlags& flags, const Mix& mi
     entries_per_second += static_cast<double>(one.metrics.scanned) / one.seconds;
     operations += one.operations;
     absent += one.absent;
+    aborted += one.aborted;
     not_begun += one.not_begun;
     sum.server_path += one.metrics.server_path;
     sum.client_path += one.metrics.client_path;
@@ -271,6 +272,7 @@ absl::StatusOr<nlohmann::json> RunCluster(const BenchFlags& flags, const Mix& mi
   json["retries"] = sum.retries();
   json["errors"] = sum.errors;
   json["absent"] = absent;
+  if (mix.transacts()) json["aborts_per_op"] = share(aborted, operations);
   return json;
 }
 
@@ -349,6 +351,10 @@ absl::Status CheckFlags(const BenchFlags& flags) {
     return absl::InvalidArgumentError(
         "the workload apply needs --value-bytes, a multiple of 8: values are vectors of u64");
   }
+  if (flags.workload.starts_with("tx-") && flags.shape.value_bytes != 0 && flags.shape.value_bytes < sizeof(uint64_t)) {
+    return absl::InvalidArgumentError(
+        "the workloads tx-... need --value-bytes of at least 8, because values begin with a number");
+  }
   if (flags.pause_us > 0 && flags.rate > 0)
     return absl::InvalidArgumentError("--pause-us and --rate exclude each other");
   if (flags.spike_factor > 1 && flags.rate == 0) return absl::InvalidArgumentError("--spike-factor needs --rate");
@@ -378,6 +384,10 @@ absl::Status Run(const BenchFlags& flags) {
       if (flags.workload == mix.workload && scans && flags.tier == "pilaf") {
         return absl::InvalidArgumentError(
             fmt::format("{} is a scan workload, but Pilaf tables have no order and cannot be scanned", flags.workload));
+      }
+      if (flags.workload == mix.workload && mix.transacts() && flags.tier == "pilaf") {
+        return absl::InvalidArgumentError(
+            fmt::format("{} is a workload of transactions, in which Pilaf tables take no part", flags.workload));
       }
       if (flags.workload == mix.workload) json = RunCluster(flags, mix);
     }
@@ -418,7 +428,10 @@ int Main(int argc, char** argv) {
   app.add_option(
          "--workload", flags.workload,
          "Workload to run. queue: each operation puts the next key and deletes the oldest; apply: the server adds 1 to "
-         "each u64 of a value; rewrite: a get and a put; raw-read and raw-call: only the fabric; local: the tree in "
+         "each u64 of a value; rewrite: a get and a put; multi-get: four gets at once; tx-...: transactions, namely "
+         "one "
+         "put, two puts, four gets, a get and a put of one key, SmallBank, TATP, and the new orders of TPC-C; raw-read "
+         "and raw-call: only the fabric; local: the tree in "
          "this process; lmdb: LMDB, for comparison")
       ->check(CLI::IsMember(workloads))
       ->capture_default_str();
@@ -522,7 +535,7 @@ int Main(int argc, char** argv) {
       "                      route_hits_per_op: searches that began at a known meganode\n"
       "  round_trips_per_op  RPCs and rounds of reads; extent_reads_per_op: one-sided reads of pairs outside of nodes\n"
       "  retries             repeated reads and searches; errors: operations that failed; absent: keys that\n"
-      "                      did not exist\n"
+      "                      did not exist; aborts_per_op: tries of transactions that were aborted\n"
       "  lookups, reads_per_lookup, lookup_retries    lookups of a table's keys by reads, and why they were repeated\n"
       "  load_...            figures of loading the keys; deleted: keys that --cleanup deleted\n"
       "  node_reads_per_second    one-sided reads of nodes, of all threads\n"

@@ -325,6 +325,15 @@ void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
   load->add_option("--table", flags->table, "Store the pairs in this Pilaf table instead of the tree");
   load->add_flag("--raw", flags->raw,
                  "Read lines as \"key TAB value\" without escapes: a backslash is an ordinary byte");
+  CLI::App* tx = add("tx", "Run the script in FILE, or from standard input (-), as one transaction", RunScript);
+  tx->add_option("file", flags->file)->required();
+  tx->footer(
+      "A line is a command, with words as in a shell; a line that begins with # is a comment:\n"
+      "  get KEY           write the value               scan FROM [TO]     write the pairs of a range\n"
+      "  put KEY VALUE     delete KEY                    add KEY NUMBER     to a decimal number; absent counts as 0\n"
+      "  expect KEY VALUE  absent KEY                    else nothing is written: exit status 1\n"
+      "All lines take effect at one moment, or none does. What get and scan have read is written when that is so, as\n"
+      "key TAB value. While something that was read changes meanwhile, the script is run again.");
   DeclareFunctions(app, flags, chosen);
   DeclareHash(app, flags, chosen);
   DeclareSecret(app, flags, chosen);

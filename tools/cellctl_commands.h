@@ -76,6 +76,9 @@ int Apply(Client* client, const CtlFlags& flags);
 int Evaluate(Client* client, const CtlFlags& flags);
 int ListFunctions(Client* client, const CtlFlags& flags);
 
+// Transactions: cellctl_transactions.cc.
+int RunScript(Client* client, const CtlFlags& flags);
+
 // Ranges of keys: cellctl_range.cc.
 int RunScan(Client* client, const CtlFlags& flags);
 int RunCount(Client* client, const CtlFlags& flags);

@@ -102,9 +102,11 @@ class Editor {
   // Reads the next line. Returns false if the user ends the input, with Ctrl-D, or with Ctrl-C on an empty line after
   // another Ctrl-C.
   bool Next(std::string* line) {
+    const InterruptsReading interrupts;
     int bytes = 0;
-    const char* text = Read(&bytes);
+    const char* text = el_gets(edit_, &bytes);
     for (bool again = false; text == nullptr && bytes < 0 && interrupted != 0; again = true) {
+      interrupted = 0;
       const LineInfo* const info = el_line(edit_);
       const bool empty = info->lastchar == info->buffer;
       el_reset(edit_);
@@ -112,7 +114,8 @@ class Editor {
       if (empty && again) break;
       fmt::print("\n");
       std::fflush(stdout);
-      text = Read(&bytes);
+      bytes = -1;
+      text = interrupted == 0 ? el_gets(edit_, &bytes) : nullptr;  // The next one may have come already.
     }
     if (text == nullptr || bytes <= 0) {
       fmt::print("\n");
@@ -125,11 +128,6 @@ class Editor {
   }
 
  private:
-  const char* Read(int* bytes) {
-    const InterruptsReading interrupts;
-    return el_gets(edit_, bytes);
-  }
-
   static unsigned char OnTab(EditLine* edit, int) {
     Editor* editor = nullptr;
     el_get(edit, EL_CLIENTDATA, &editor);

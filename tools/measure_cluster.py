@@ -28,12 +28,12 @@ class Measurement:
         for process in self.processes:
             process.wait()
 
-    def start(self, workload, *arguments, keys=None):
-        return subprocess.Popen([cluster.binary("tools/cell_bench"), "--prefix", "", "--cluster", self.address, "--json", "-", "--workload", workload,
+    def start(self, workload, *arguments, keys=None, prefix=""):
+        return subprocess.Popen([cluster.binary("tools/cell_bench"), "--prefix", prefix, "--cluster", self.address, "--json", "-", "--workload", workload,
                                  "--keys", str(keys or self.keys), *arguments], stdout=subprocess.PIPE)
 
-    def bench(self, workload, *arguments, keys=None):
-        process = self.start(workload, *arguments, keys=keys)
+    def bench(self, workload, *arguments, keys=None, prefix=""):
+        process = self.start(workload, *arguments, keys=keys, prefix=prefix)
         out, _ = process.communicate()
         if process.returncode != 0:
             raise cluster.ClusterError(f"cell_bench {workload} failed")

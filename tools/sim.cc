@@ -18,6 +18,7 @@
 #include "fmt/format.h"
 #include "nlohmann/json.hpp"
 #include "spdlog/spdlog.h"
+#include "tests/simulation/adya_history.h"
 #include "tests/simulation/plan_text.h"
 #include "tests/simulation/shrink.h"
 #include "tests/simulation/simulation.h"
@@ -41,6 +42,7 @@ struct Flags {
   std::string mutant_name;
   Mutant mutant = Mutant::kNone;
   std::string trace;
+  std::string history;
   std::string log_level = "off";
   std::string summary;
   std::string plan_file;
@@ -89,6 +91,34 @@ nlohmann::json ToJson(const SimulationReport& report) {
   };
 }
 
+bool WriteFile(const std::string& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text;
+  file.close();
+  if (!file.good()) fmt::print(stderr, "sim: {} cannot be written\n", path);
+  return file.good();
+}
+
+// Writes what --history wants. The files are empty if there is no history.
+void WriteHistory(const std::string& path, const SimulationPlan& plan, const SimulationReport& report) {
+  const std::vector<TransactionRecord>& history = report.transaction_history;
+  AdyaHistory text;
+  if (!history.empty()) {
+    const std::vector<size_t>& order = report.transaction_order;
+    text = WriteForAdya(history, order.empty() ? CertainAbsences(history) : AbsencesInOrder(history, order));
+  } else if (plan.transaction_share == 0) {
+    fmt::print(stderr, "sim: {} is empty: seed {} has no transactions; with --with transactions a third of them have\n",
+               path, plan.seed);
+  } else {
+    fmt::print(
+        stderr,
+        "sim: {} is empty: the transactions of seed {} are not checked, since some may be lost or their outcomes "
+        "are forgotten, or since it failed before\n",
+        path, plan.seed);
+  }
+  if (WriteFile(path, text.operations)) WriteFile(path + ".order", text.order);
+}
+
 nlohmann::json RunPlan(const Flags& flags, const SimulationPlan& plan) {
   std::FILE* trace = nullptr;
   if (flags.trace == "-") {
@@ -101,10 +131,11 @@ nlohmann::json RunPlan(const Flags& flags, const SimulationPlan& plan) {
   mutant_at_work = flags.mutant;
 #endif
   const auto line = [trace](const std::string& text) { fmt::print(trace, "{}\n", text); };
-  nlohmann::json report =
-      ToJson(Simulate(plan, flags.mutant, trace == nullptr ? std::function<void(const std::string&)>() : line));
+  const SimulationReport report =
+      Simulate(plan, flags.mutant, trace == nullptr ? std::function<void(const std::string&)>() : line);
   if (trace != nullptr) std::fflush(trace);
-  return report;
+  if (!flags.history.empty()) WriteHistory(flags.history, plan, report);
+  return ToJson(report);
 }
 
 std::string RunToText(const Flags& flags, const SimulationPlan& plan) {
@@ -221,7 +252,8 @@ class Runs {
     const auto violations = report.at("violations").get<std::vector<std::string>>();
     if (!violations.empty()) {
       Fail(child.seed, violations, report.at("trace_end").get<std::vector<std::string>>());
-    } else if (flags_.twice_every > 0 && child.seed % flags_.twice_every == 0 && flags_.trace.empty()) {
+    } else if (flags_.twice_every > 0 && child.seed % flags_.twice_every == 0 && flags_.trace.empty() &&
+               flags_.history.empty()) {
       again_.emplace(child.seed, hash);
     }
     for (const auto& [name, value] : report.items()) {
@@ -259,6 +291,7 @@ class Runs {
     std::fflush(stdout);
     Flags quiet = flags_;
     quiet.trace.clear();
+    quiet.history.clear();
     SmallerRuns runs(quiet);
     const SimulationPlan plan = cell::Shrink(flags_.PlanOf(seed), std::ref(runs), kShrinkRoundsMax);
     const std::string path = PlanPath(seed);
@@ -366,6 +399,10 @@ int Main(int argc, char** argv) {
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   app.add_option("--trace", flags.trace, "File to which the trace of one seed is written; -: the terminal.");
+  app.add_option("--history", flags.history,
+                 "File to which the history of one seed's transactions is written, in the format of the checker adya "
+                 "(docs/testing.md). Their order goes to a file of this name with .order at its end. Needs --with "
+                 "transactions, and a seed that has some.");
   app.add_option("--summary", flags.summary, "File to which a summary is written as JSON.");
   app.add_option("--log-level", flags.log_level, "Log level of the servers.")->capture_default_str();
   app.add_option("--mutant", flags.mutant_name, "Disable this protection; a seed must then fail.");
@@ -420,8 +457,9 @@ int Main(int argc, char** argv) {
     fmt::print("{}", PlanText(drawn));
     return 0;
   }
-  if (!flags.trace.empty() && flags.seeds != 1) {
-    fmt::print(stderr, "sim: --trace needs exactly one seed: give it with --seed\n");
+  for (const auto& [name, path] : {std::pair("--trace", &flags.trace), {"--history", &flags.history}}) {
+    if (path->empty() || flags.seeds == 1) continue;
+    fmt::print(stderr, "sim: {} needs exactly one seed: give it with --seed\n", name);
     return 2;
   }
   if (!flags.mutant_name.empty()) {

@@ -55,6 +55,15 @@ enum class Mutant {
   kConditionOfStored,     // A condition does not see a write that is logged and not applied yet.
   kRefusedTooEarly,       // A condition that does not hold is answered before what it saw is on disk.
   kStampsAgain,           // A region's next owner does not look at the bounds of stamps in its log.
+  kLocksUnseen,           // Readers of memory do not see that a transaction holds a key.
+  kPrepareUnsynced,       // A transaction counts as prepared before that is on disk.
+  kNoTombstone,           // A transaction that was asked about, and not known, may still commit.
+  kCommitPiecemeal,       // The writes of a transaction are seen one after the other.
+  kReadsUnheld,           // What a transaction has read can change before it commits.
+  kTokenUnchecked,        // A transaction that only reads commits though a leaf has changed.
+  kTokenUnleased,         // A transaction that only reads trusts memory of a region that may be elsewhere by now.
+  kOpenForgotten,         // An outcome of which other regions have to hear is forgotten.
+  kAbortUnknown,          // A client that does not know whether a transaction has committed aborts it elsewhere.
   kAppliedAgain,          // A function whose request comes a second time is applied a second time.
   kRefusedForgotten,      // A function that changes nothing when it comes again may be applied by an earlier request.
   kOutcomesUnread,        // A region's next owner does not read the outcomes of functions in its log.
@@ -139,6 +148,15 @@ inline constexpr std::array kMutantNames = {
     MutantName{Mutant::kConditionOfStored, "condition-of-stored", false},
     MutantName{Mutant::kRefusedTooEarly, "refused-too-early", false},
     MutantName{Mutant::kStampsAgain, "stamps-again", false},
+    MutantName{Mutant::kLocksUnseen, "locks-unseen", false},
+    MutantName{Mutant::kPrepareUnsynced, "prepare-unsynced", false},
+    MutantName{Mutant::kNoTombstone, "no-tombstone", false},
+    MutantName{Mutant::kCommitPiecemeal, "commit-piecemeal", false},
+    MutantName{Mutant::kReadsUnheld, "reads-unheld", false},
+    MutantName{Mutant::kTokenUnchecked, "token-unchecked", false},
+    MutantName{Mutant::kTokenUnleased, "token-unleased", false},
+    MutantName{Mutant::kOpenForgotten, "open-forgotten", false},
+    MutantName{Mutant::kAbortUnknown, "abort-unknown", false},
     MutantName{Mutant::kAppliedAgain, "applied-again", false},
     MutantName{Mutant::kRefusedForgotten, "refused-forgotten", false},
     MutantName{Mutant::kOutcomesUnread, "outcomes-unread", false},

@@ -66,6 +66,9 @@ class Client;
 class Fabric;
 class Session;
 class Membership;
+class Transaction;
+struct Committed;
+struct TransactionId;
 
 enum class Path { kServer, kClient, kHybrid };
 
@@ -413,6 +416,18 @@ class Client {
   absl::StatusOr<std::optional<int64_t>> TimeLeftNs(std::string_view key, const CallOptions& options = {});
   Scan NewScan(ScanOptions options);
 
+  // Begins a transaction over the tree (transaction.h).
+  Transaction Begin();
+  // Runs `body` in a transaction, and commits it. While it is aborted, begins again, after a pause that grows, until
+  // the timeout. Any other error ends it, and is returned; so `body` can give up by returning one. `body` must do
+  // nothing else than read and write by its argument, since it may run several times.
+  absl::StatusOr<Committed> RunTransaction(const std::function<absl::Status(Transaction*)>& body,
+                                           const CallOptions& options = {});
+  // Returns what became of a transaction whose Commit returned a status that IsMaybeApplied: what it has committed as,
+  // or nullopt if it did not commit, and never will. Can be asked within a minute, also by another client; returns
+  // FailedPrecondition if that is too late.
+  absl::StatusOr<std::optional<Committed>> Outcome(const TransactionId& id, const CallOptions& options = {});
+
   // Counts the keys from `from` (inclusive) to `to` (exclusive; nullopt: to the end). The servers count them, region by
   // region, in slices of some leaves. Like a scan this is no snapshot: a key that was there throughout the call is
   // counted once, one that never was is not counted, and any other at most once. Returns InvalidArgument if `from` is
@@ -485,6 +500,7 @@ class Client {
   Task<absl::StatusOr<std::string>> AsyncEvaluate(std::string_view key, const FunctionCall& function,
                                                   CallOptions options = {});
   Task<absl::StatusOr<std::optional<int64_t>>> AsyncTimeLeftNs(std::string_view key, CallOptions options = {});
+  Task<absl::StatusOr<std::optional<Committed>>> AsyncOutcome(TransactionId id, CallOptions options = {});
   Task<absl::StatusOr<uint64_t>> AsyncCount(std::string_view from, std::optional<std::string_view> to,
                                             RangeOptions options = {});
   Task<absl::StatusOr<uint64_t>> AsyncDeleteRange(std::string_view from, std::optional<std::string_view> to,
@@ -549,6 +565,7 @@ class Client {
  private:
   friend class ClientTesting;
   friend class Table;
+  friend class Transaction;
   explicit Client(std::unique_ptr<Session> session);
   static absl::StatusOr<std::unique_ptr<Client>> Over(const ClientOptions& options, std::unique_ptr<Fabric> fabric,
                                                       std::unique_ptr<Membership> membership);

@@ -8,7 +8,7 @@
 namespace cell {
 namespace {
 
-bool IsKnown(RecordKind kind) { return kind >= RecordKind::kBegin && kind <= RecordKind::kOutcome; }
+bool IsKnown(RecordKind kind) { return kind >= RecordKind::kBegin && kind <= RecordKind::kDecided; }
 
 bool SizesFit(const LogRecord& record) {
   switch (record.kind) {
@@ -42,7 +42,10 @@ bool SizesFit(const LogRecord& record) {
     case RecordKind::kStampBound:
       return record.key.empty() && record.value.size() == sizeof(uint64_t) &&
              record.ValueAs<uint64_t>() <= kLastStampMax;
+    case RecordKind::kPrepared:
+      return record.key.empty() && ParsePrepared(record.value).ok();
     case RecordKind::kOutcome:
+    case RecordKind::kDecided:
       return record.key.empty() && OutcomeBytes(record.value) == record.value.size();
     case RecordKind::kMarker:
     case RecordKind::kClear:

@@ -29,6 +29,10 @@
 //                                            like kPut, for a put by a request that must take effect only once
 //                                            (outcome.h). The expiry can be none
 //   kOutcome      -, outcome                 the outcome of an earlier such request
+//   kPrepared     -, prepared part           a transaction's part (transaction.h): nothing is decided yet
+//   kDecided      -, outcome                 what was decided of the part that was prepared with the outcome's id. If
+//   it
+//                                            is `changed`, the part's writes take effect, with the outcome's stamp
 //
 // The records of an encrypted file are sealed (cell/log/record_cipher.h), except for the first one, whose value a
 // SealBegin follows. In a sealed record key and value are encrypted, and a tag follows them, which its size counts:
@@ -38,8 +42,8 @@
 // The first record of a file keeps its frame and the fields of SegmentBegin in every format, so that a release
 // recognizes the files of a later one. Format 2 added kMarker, format 3 kJoin and kClear, format 4 kPutExpiring and
 // kHashJoin, format 5 the epochs of the other region in cuts and joins, format 7 kPutStamped, kPutStampedExpiring
-// and kStampBound, and format 9 kApplied and kOutcome. Formats 6, 8 and 10 are those of encrypted files whose records
-// are of formats 5, 7 and 9.
+// and kStampBound, format 9 kApplied and kOutcome, and format 11 kPrepared and kDecided. Formats 6, 8, 10 and 12 are
+// those of encrypted files whose records are of formats 5, 7, 9 and 11.
 //
 // Replaying a record twice is safe. The effect of all records except kBegin and the ranges depends only on the last
 // record of each key, on the cuts and clears before it and on the last cut or join, so records may be applied to a
@@ -62,6 +66,7 @@
 #include "cell/layout/limits.h"
 #include "cell/layout/outcome.h"
 #include "cell/layout/pointer.h"
+#include "cell/layout/transaction.h"
 
 namespace cell {
 
@@ -84,7 +89,9 @@ enum class RecordKind : uint8_t {
   kPutStampedExpiring,
   kStampBound,
   kApplied,
-  kOutcome
+  kOutcome,
+  kPrepared,
+  kDecided
 };
 
 struct RecordHeader {
@@ -106,6 +113,7 @@ inline constexpr size_t kSealTagBytes = 16;
 inline constexpr size_t kRecordAlignment = 8;
 inline constexpr size_t kRecordBytesMax = sizeof(RecordHeader) + kNodeBytesMax + kOutcomeBytesMax + sizeof(uint64_t) +
                                           sizeof(Expiry) + kValueBytesMax + kSealTagBytes;
+static_assert(kRecordBytesMax >= sizeof(RecordHeader) + kPreparedBytesMax + kSealTagBytes);
 inline constexpr uint64_t kLogMagic = 0x31474f4c4c4c4543;  // "CELLLOG1" in memory order
 
 struct SegmentBegin {
@@ -113,10 +121,12 @@ struct SegmentBegin {
   uint32_t format;
   uint32_t region;
 };
-inline constexpr uint32_t kLogFormat = 9;     // The format that is written.
+inline constexpr uint32_t kLogFormat = 11;    // The format that is written.
 inline constexpr uint32_t kLogFormatMin = 1;  // The oldest format that can be read.
-inline constexpr uint32_t kSealedLogFormat = 10;
-constexpr bool IsSealedLogFormat(uint32_t format) { return format == 6 || format == 8 || format == kSealedLogFormat; }
+inline constexpr uint32_t kSealedLogFormat = 12;
+constexpr bool IsSealedLogFormat(uint32_t format) {
+  return format == 6 || format == 8 || format == 10 || format == kSealedLogFormat;
+}
 inline constexpr uint32_t kSealedBackupFormat = 4;  // Of tools/backup_file.h.
 
 // Follows SegmentBegin in an encrypted file.

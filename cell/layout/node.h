@@ -23,6 +23,9 @@
 namespace cell {
 
 inline constexpr uint8_t kNodeHasHigh = 2;  // Clear: the node has no upper bound.
+// A transaction that is prepared will perhaps write a key of this leaf's range. Only the owner knows which, so a reader
+// asks it.
+inline constexpr uint8_t kNodeLocked = 4;
 
 // The head version of an invalidated node: its keys are in another meganode now. A reader that sees it restarts.
 // Invalidating a node stores only this word, so that the right half of a meganode is invalidated quickly. The rest of
@@ -35,7 +38,7 @@ struct NodeHeader {
   Pointer self;            // Catches a read of the wrong address, or a node that was reused.
   Pointer right;           // The next node of this level. At a meganode's right end: the next meganode's root, or null.
   uint8_t level;           // 0: leaf.
-  uint8_t flags;           // kNodeHasHigh; other bits are zero.
+  uint8_t flags;           // kNodeHasHigh, kNodeLocked; other bits are zero.
   uint16_t count;          // Number of slots.
   uint16_t prefix_bytes;   // Shared by low and high key, and so by all keys here. 0 if there is no high key.
   uint16_t low_key_bytes;  // Inclusive lower fence, with the prefix.

@@ -1,5 +1,5 @@
 // Defines how a region remembers what became of a request that must take effect only once: an application of a
-// function.
+// function, or a transaction.
 //
 // A client has slots, and numbers the requests in each, as the sessions of NFS do (RFC 8881, 2.10.6). It uses a slot
 // for another request only when the one before has ended. So a region remembers the last outcome of each slot, and
@@ -42,12 +42,13 @@ struct OutcomeHeader {
   uint32_t fingerprint;  // Of what the request was.
   uint32_t user;         // Of whose it was: a hash of the name.
   uint16_t slot;
-  uint8_t flags;  // kOutcomeExisted, kOutcomeChanged; other bits are zero.
+  uint8_t flags;  // kOutcomeExisted, kOutcomeChanged, kOutcomeOpen; other bits are zero.
   uint8_t result_bytes;
   uint8_t reserved[4];
 };
 inline constexpr uint8_t kOutcomeExisted = 1;
 inline constexpr uint8_t kOutcomeChanged = 2;
+inline constexpr uint8_t kOutcomeOpen = 4;
 static_assert(sizeof(OutcomeHeader) == 48 && std::has_unique_object_representations_v<OutcomeHeader>);
 
 inline constexpr size_t kOutcomeBytesMax = sizeof(OutcomeHeader) + 64;
@@ -59,9 +60,13 @@ struct Outcome {
   uint32_t user = 0;
   bool existed = false;  // The key was there before.
   bool changed = true;   // The request has put a value. If not, it must not do so if it comes again.
+  // Of a function: its result. Of a transaction whose primary is this region: the ids of the other regions to which it
+  // writes, 4 bytes each.
   std::string result = {};
   // The number of its record in the log. 0: the record is on disk, or the region has no log. Not encoded.
   uint64_t sequence = 0;
+  // A transaction that has committed, and of which not all others have heard. It is not forgotten.
+  bool open = false;
 };
 
 inline std::string EncodeOutcome(const Outcome& outcome) {
@@ -73,8 +78,8 @@ inline std::string EncodeOutcome(const Outcome& outcome) {
   header.fingerprint = outcome.fingerprint;
   header.user = outcome.user;
   header.slot = outcome.id.slot;
-  header.flags =
-      static_cast<uint8_t>((outcome.existed ? kOutcomeExisted : 0) | (outcome.changed ? kOutcomeChanged : 0));
+  header.flags = static_cast<uint8_t>((outcome.existed ? kOutcomeExisted : 0) |
+                                      (outcome.changed ? kOutcomeChanged : 0) | (outcome.open ? kOutcomeOpen : 0));
   header.result_bytes = static_cast<uint8_t>(outcome.result.size());
   return std::string(reinterpret_cast<const char*>(&header), sizeof(header)) + outcome.result;
 }
@@ -84,8 +89,9 @@ inline std::optional<size_t> OutcomeBytes(std::string_view bytes) {
   if (bytes.size() < sizeof(OutcomeHeader)) return std::nullopt;
   const auto header = Load<OutcomeHeader>(AsBytes(bytes).data());
   const size_t size = sizeof(header) + header.result_bytes;
-  if (header.client == 0 || header.slot >= kRequestSlots || header.flags > (kOutcomeExisted | kOutcomeChanged) ||
-      size > kOutcomeBytesMax || size > bytes.size()) {
+  if (header.client == 0 || header.slot >= kRequestSlots ||
+      header.flags > (kOutcomeExisted | kOutcomeChanged | kOutcomeOpen) || size > kOutcomeBytesMax ||
+      size > bytes.size()) {
     return std::nullopt;
   }
   return size;
@@ -101,7 +107,8 @@ inline Outcome DecodeOutcome(std::string_view bytes) {
           (header.flags & kOutcomeExisted) != 0,
           (header.flags & kOutcomeChanged) != 0,
           std::string(bytes.substr(sizeof(header), header.result_bytes)),
-          0};
+          0,
+          (header.flags & kOutcomeOpen) != 0};
 }
 
 }  // namespace cell

@@ -29,6 +29,8 @@ constexpr std::optional<Role> LeastRole(MessageKind kind) {
     case MessageKind::kWriteIf:
     case MessageKind::kApply:
     case MessageKind::kEvaluate:
+    case MessageKind::kTransact:
+    case MessageKind::kDecide:
       return Role::kClient;
     case MessageKind::kCheck:  // Reads a whole region.
       return Role::kOperator;

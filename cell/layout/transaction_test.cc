@@ -1,10 +1,14 @@
-// Parts of transactions are read as they were made, and refused when they are not whole.
+// Parts of transactions, and the messages that carry them, are read as they were made, and refused when they are not
+// whole.
 #include "cell/layout/transaction.h"
 
 #include <gtest/gtest.h>
 
 #include <string>
 #include <vector>
+
+#include "cell/layout/region.h"
+#include "cell/layout/wire_transaction.h"
 
 namespace cell {
 namespace {
@@ -83,6 +87,44 @@ TEST(Transaction, APreparedPartIsReadAsItWasLogged) {
   EXPECT_FALSE(ParsePrepared(bytes.substr(0, bytes.size() - 1)).ok());
   EXPECT_FALSE(ParsePrepared(EncodePrepared({{0, 2, 3, 4}, 5, 6, 7, 8, others, part})).ok());
   EXPECT_FALSE(ParsePrepared(EncodePrepared({{1, 2, 3, kRequestSlots}, 5, 6, 7, 8, others, part})).ok());
+}
+
+TEST(Transaction, MessagesAreReadAsTheyWereMadeAndRefusedWhenCut) {
+  const std::string part = SomePart(), others(4, '\1');
+  TransactionPart sent{{1, 2, 3, 4}, TransactStep::kPrepare, "absent", static_cast<uint32_t>(part.size()), 9, others};
+  const std::string transact = MakeTransactRequest(RootOf(7), sent) + part;
+  const auto read = ParseTransactRequest(AsBytes(transact));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->fixed.root, RootOf(7));
+  EXPECT_EQ(read->id().until, 3u);
+  EXPECT_EQ(read->key, "absent");
+  EXPECT_EQ(read->others, others);
+  EXPECT_EQ(read->value, part);
+  for (size_t bytes = 0; bytes < transact.size(); ++bytes) {
+    EXPECT_FALSE(ParseTransactRequest(AsBytes(transact).subspan(0, bytes)).ok());
+  }
+  sent.step = TransactStep{3};
+  EXPECT_FALSE(ParseTransactRequest(AsBytes(MakeTransactRequest(RootOf(7), sent) + part)).ok());
+
+  const std::string decide = MakeDecideRequest(RootOf(7), {1, 2, 3, 4}, Decision::kAsk, 5, 8);
+  EXPECT_EQ(ParseDecideRequest(AsBytes(decide))->stamp, 5u);
+  EXPECT_EQ(ParseDecideRequest(AsBytes(decide))->expires, 8u);
+  for (size_t bytes = 0; bytes < decide.size(); ++bytes) {
+    EXPECT_FALSE(ParseDecideRequest(AsBytes(decide).subspan(0, bytes)).ok());
+  }
+  EXPECT_FALSE(ParseDecideRequest(AsBytes(MakeDecideRequest(RootOf(7), {0, 2, 3, 4}, Decision::kAsk))).ok());
+  EXPECT_FALSE(ParseDecideRequest(AsBytes(MakeDecideRequest(RootOf(7), {1, 2, 3, 4}, Decision{6}))).ok());
+
+  std::vector<std::byte> reply(100);
+  const size_t bytes =
+      WriteTransactReply(absl::MakeSpan(reply), MessageKind::kTransact, TransactOutcome::kBeyond, 6, "border", 9);
+  const ConstBytes written(reply.data(), bytes);
+  EXPECT_EQ(ParseTransactReply(written, MessageKind::kTransact)->key, "border");
+  EXPECT_EQ(ParseTransactReply(written, MessageKind::kTransact)->fixed.expires, 9u);
+  EXPECT_FALSE(ParseTransactReply(written, MessageKind::kDecide).ok());
+  for (size_t cut = 0; cut < bytes; ++cut) {
+    EXPECT_FALSE(ParseTransactReply(written.subspan(0, cut), MessageKind::kTransact).ok());
+  }
 }
 
 }  // namespace

@@ -356,7 +356,7 @@ absl::StatusOr<RouteView> ParseRouteReply(ConstBytes message) {
   route.low_key = cursor.TakeText(fixed.low_key_bytes);
   route.high_key = cursor.TakeText(fixed.high_key_bytes);
   const bool goes_on = route.kind == RouteKind::kChild || route.kind == RouteKind::kRight;
-  if (!cursor.ended() || fixed.route < RouteKind::kChild || fixed.route > RouteKind::kTooLow ||
+  if (!cursor.ended() || fixed.route < RouteKind::kChild || fixed.route > RouteKind::kLocked ||
       (goes_on && route.next != RootOf(route.next.region()))) {
     return BadReply(MessageKind::kRoute, message.size());
   }

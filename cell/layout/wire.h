@@ -27,7 +27,7 @@
 
 namespace cell {
 
-inline constexpr uint16_t kWireVersion = 12;  // 12: kApply, kEvaluate.
+inline constexpr uint16_t kWireVersion = 13;  // 13: kTransact, kDecide, RouteKind::kLocked.
 
 // Limits the values in replies to gets and scans. Larger values are fetched by separate messages.
 inline constexpr size_t kInlineValueBytesMax = 4096;
@@ -53,6 +53,8 @@ enum class MessageKind : uint16_t {
   kWriteIf = 20,       // A put or a delete, if a condition holds.
   kApply = 21,         // A put of what a function makes of the key's value.
   kEvaluate = 22,      // Returns what a function finds in the key's value.
+  kTransact = 23,      // Checks a part of a transaction, and commits or prepares it.
+  kDecide = 24,        // Tells what became of a transaction that was prepared, or asks.
 
   // Sent between servers.
   kAddRoute = 16,     // Tells the tier above about a meganode's root.
@@ -404,6 +406,7 @@ enum class RouteKind : uint8_t {
   kRestart = 3,  // The key is below this meganode: start again at the root of the tree.
   kNotHeld = 4,  // This worker does not hold the region: read the region table again.
   kTooLow = 5,   // RouteRequest: this meganode belongs to a lower tier, and there is no tier above it.
+  kLocked = 6,   // A transaction that has not ended holds the key: ask again here, a little later.
 };
 
 // The low key and the high key of `next` follow, unless the reply has no room for them.

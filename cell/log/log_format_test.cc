@@ -150,11 +150,13 @@ TEST_F(LogFormatTest, APutWithAnOutcomeThatIsNoneIsNoRecord) {
     EXPECT_EQ(put->outcome, outcome);
     EXPECT_EQ(put->bytes(), bytes.size());
   }
+  std::string wrong = outcome;
+  wrong[offsetof(OutcomeHeader, flags)] = 2 * kOutcomeOpen;
   const auto applied = RecordKind::kApplied, alone = RecordKind::kOutcome;
   EXPECT_TRUE(ParseRecord(record(applied, outcome + word(7) + word(kNeverExpires)), kRegion).has_value());
   EXPECT_TRUE(ParseRecord(record(alone, outcome), kRegion).has_value());
   for (const std::string& value :
-       {std::string(), outcome, outcome.substr(1) + word(7) + word(5), outcome + word(7), outcome + word(0) + word(5),
+       {std::string(), outcome, wrong + word(7) + word(5), outcome + word(7), outcome + word(0) + word(5),
         outcome + word(kLastStampMax + 1) + word(5), outcome + word(7) + word(kExpiryMax + 1),
         outcome + word(7) + word(5) + std::string(kValueBytesMax + 1, 'v')}) {
     EXPECT_FALSE(ParseRecord(record(applied, value), kRegion).has_value()) << value.size();

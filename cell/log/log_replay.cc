@@ -273,6 +273,40 @@ void LogReplay::Remember(std::string_view outcome, uint64_t stamp) {
   if (outcomes_.size() > 2 * Outcomes::kMax) outcomes_.Forget(stamp);
 }
 
+std::vector<std::string> LogReplay::prepared() const {
+  std::vector<std::string> parts;
+  for (const auto& [owner, part] : prepared_) parts.push_back(part);
+  return parts;
+}
+
+void LogReplay::AddChange(std::string_view key, const char* record) {
+  common_bytes_ =
+      changes_.empty() ? key.size() : CommonBytes(key, ReadRecord(changes_[0].record).key.substr(0, common_bytes_));
+  changes_.push_back({0, record});
+}
+
+void LogReplay::Decide(const LogRecord& decision) {
+  Remember(decision.value, 0);
+  const Outcome outcome = DecodeOutcome(decision.value);
+  last_stamp_ = std::max(last_stamp_, outcome.stamp);
+  const auto prepared = prepared_.extract({outcome.id.client, outcome.id.slot, outcome.id.number});
+  // It is not there if a checkpoint was begun since: it has what the part wrote.
+  if (prepared.empty() || !outcome.changed) return;
+  const absl::StatusOr<PreparedPart> its = ParsePrepared(prepared.mapped());
+  const absl::StatusOr<std::vector<PartOperation>> operations = ParseOperations(its->part);
+  const RecordContext context{region_, decision.epoch, decision.sequence};
+  for (const PartOperation& operation : *operations) {
+    if (!operation.writes()) continue;
+    std::string& record = committed_.emplace_back();
+    if (operation.kind == PartOperationKind::kDelete) {
+      AppendRecord(context, RecordKind::kDelete, operation.key, {}, {}, &record);
+    } else {
+      AppendPut(context, {operation.key, operation.value, operation.expires, outcome.stamp}, &record);
+    }
+    AddChange(ReadRecord(record.data()).key, record.data());
+  }
+}
+
 absl::Status LogReplay::Apply(const LogRecord& record, const LogPart& part, uint64_t offset) {
   ++records_;
   switch (record.kind) {
@@ -288,10 +322,7 @@ absl::Status LogReplay::Apply(const LogRecord& record, const LogPart& part, uint
       [[fallthrough]];
     case RecordKind::kDelete:
     case RecordKind::kRoute:
-      common_bytes_ = changes_.empty()
-                          ? record.key.size()
-                          : CommonBytes(record.key, ReadRecord(changes_[0].record).key.substr(0, common_bytes_));
-      changes_.push_back({0, record.key.data() - sizeof(RecordHeader)});
+      AddChange(record.key, record.key.data() - sizeof(RecordHeader));
       break;
     case RecordKind::kCut:
       // A checkpoint that was begun before the cut may already have the range from after it.
@@ -341,6 +372,15 @@ absl::Status LogReplay::Apply(const LogRecord& record, const LogPart& part, uint
       break;
     case RecordKind::kOutcome:
       Remember(record.value, 0);
+      break;
+    case RecordKind::kPrepared: {
+      const absl::StatusOr<PreparedPart> part = ParsePrepared(record.value);
+      last_stamp_ = std::max(last_stamp_, part->stamp);
+      prepared_.insert_or_assign({part->id.client, part->id.slot, part->id.number}, std::string(record.value));
+      break;
+    }
+    case RecordKind::kDecided:
+      Decide(record);
       break;
     case RecordKind::kPutExpiring:  // They were read as a kPut.
     case RecordKind::kPutStamped:

@@ -19,6 +19,7 @@
 #pragma once
 
 #include <algorithm>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -26,6 +27,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -70,6 +72,9 @@ class LogReplay {
   uint64_t last_stamp() const { return last_stamp_; }
   // Returns the outcomes of requests that must not take effect again.
   const Outcomes& outcomes() const { return outcomes_; }
+  // Returns the parts of transactions that were prepared, and of which nothing was decided: each as its record has it
+  // (transaction.h).
+  std::vector<std::string> prepared() const;
   // Returns the sequence of the next record.
   uint64_t next_sequence() const { return next_sequence_; }
   // Returns the regions that were split off since the checkpoint, and those with which a join was begun, except those
@@ -109,6 +114,9 @@ class LogReplay {
   // Returns false if the record is not that of a range.
   bool SetRange(const LogRecord& record);
   void Remember(std::string_view outcome, uint64_t stamp);
+  void AddChange(std::string_view key, const char* record);
+  // Applies what was decided of a part that was prepared.
+  void Decide(const LogRecord& decision);
   void RaiseLastStamp(const LogRecord& bound) { last_stamp_ = std::max(last_stamp_, bound.ValueAs<uint64_t>()); }
   absl::Status ReadSegment(const LogPart& part, uint64_t limit, bool last);
   absl::Status FindEnd(const LogPart& part, std::string_view rest, uint64_t offset, uint64_t expected);
@@ -157,6 +165,8 @@ class LogReplay {
     uint64_t head;
     const char* record;
   };
+  std::map<std::tuple<uint64_t, uint16_t, uint64_t>, std::string> prepared_;  // By client, slot and number.
+  std::deque<std::string> committed_;  // Records of writes of transactions. The changes point into them, too.
   std::vector<BlockBuffer> segments_;  // Holds the memory that the changes point into.
   size_t common_bytes_ = 0;            // Length of the prefix that all their keys share.
   std::vector<Change> changes_;        // After Open: in key order, the last change of each key.

@@ -72,6 +72,55 @@ TEST_F(LogTest, StampsAndTheirBound) {
   EXPECT_EQ(stamps_in(again), stamps);
 }
 
+TEST_F(LogTest, PartsOfTransactionsCountWhereTheyWereDecided) {
+  const auto id = [](uint64_t number) { return RequestId{5, number, 1'000, static_cast<uint16_t>(number)}; };
+  const auto prepare = [&](Owner* owner, uint64_t number, const std::string& key) {
+    std::string part;
+    AppendOperation({PartOperationKind::kPut, key, "new", PairDigest(key, "new"), 77}, &part);
+    AppendOperation({PartOperationKind::kDelete, "gone" + key}, &part);
+    AppendOperation({PartOperationKind::kReadNothing, "read"}, &part);
+    const PreparedPart prepared{id(number), 20, 1, 2, kRegion, {}, part};
+    owner->log()->Append(RecordKind::kPrepared, "", EncodePrepared(prepared));
+  };
+  const auto decide = [&](Owner* owner, uint64_t number, bool commits) {
+    owner->log()->Append(RecordKind::kDecided, "", EncodeOutcome({id(number), 30, 1, 2, false, commits}));
+  };
+  Owner owner(&store_, 1);
+  ASSERT_TRUE(owner.Open(1).ok());
+  owner.Range({});
+  for (const std::string key : {"a", "b", "c"}) owner.Put("gone" + key, "old");
+  for (uint64_t number = 1; number <= 3; ++number) prepare(&owner, number, std::string(1, "abc"[number - 1]));
+  owner.Put("a", "before");
+  decide(&owner, 1, true);
+  decide(&owner, 2, false);
+  owner.Put("gonea", "after");
+  decide(&owner, 4, true);  // Its part was in a segment before the checkpoint, which has its writes.
+  ASSERT_TRUE(owner.Flush().ok());
+  const auto check = [&](const LogReplay& replay) {
+    EXPECT_EQ(*Replayed(replay), (Model{{"a", "new@77"}, {"gonea", "after"}, {"goneb", "old"}, {"gonec", "old"}}));
+    EXPECT_EQ(replay.last_stamp(), 30u);
+    ASSERT_EQ(replay.prepared().size(), 1u);
+    EXPECT_EQ(ParsePrepared(replay.prepared()[0])->id.number, 3u);
+    EXPECT_TRUE(replay.outcomes().Find(id(1))->changed);
+    EXPECT_FALSE(replay.outcomes().Find(id(2))->changed);
+    EXPECT_EQ(replay.outcomes().Find(id(3)), nullptr);
+    (void)replay.ForEach([](const LogRecord& record) {
+      EXPECT_EQ(record.stamp, record.key == "a" ? 30u : 0u);
+      EXPECT_EQ(record.expiry, record.key == "a" ? 77u : kNeverExpires);
+      return absl::OkStatus();
+    });
+  };
+  LogReplay replay(&store_, kRegion);
+  ASSERT_TRUE(replay.Open().ok());
+  check(replay);
+  // The next owner's segment repeats what is not known to be on disk.
+  const LogReplay::Rest rest = replay.RestFor(2);
+  ASSERT_TRUE(store_.Open(kRegion, 2, rest.sequence, rest.bytes).ok());
+  LogReplay again(&store_, kRegion);
+  ASSERT_TRUE(again.Open().ok());
+  check(again);
+}
+
 TEST_F(LogTest, OutcomesOfRequests) {
   const auto outcome = [](uint64_t client, uint64_t number, const std::string& result) {
     return EncodeOutcome({{client, number, 1'000, 0}, 5, 9, 0, false, true, result, 0});

@@ -154,6 +154,8 @@ class RegionLog {
     spare_.clear();
   }
   bool flushing() const { return flushing_; }
+  // Returns whether later records will be in a segment that is being opened.
+  bool rolling() const { return rolling_; }
   // Returns whether a flush could write anything now.
   bool can_flush() const { return !flushing_ && (!rolling_ || roll_bytes_ > 0); }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -41,6 +42,8 @@ class KeyLocks {
     return it != writers_.end() && it->first < high;
   }
   bool hides_nothing() const { return writers_.empty(); }
+  // Returns how many ranges are held.
+  size_t ranges() const { return ranges_.size(); }
 
   // REQUIRES: the owner may do so.
   void Read(std::string_view key, const Owner& owner) { readers_.emplace(key, owner); }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cell/base/mutant.h"
 #include "fmt/format.h"
 
 namespace cell {
@@ -25,6 +26,11 @@ absl::StatusOr<const Outcome*> Outcomes::Find(const RequestId& id, uint32_t fing
   return absl::InvalidArgumentError("another request had this id; nothing was written");
 }
 
+const Outcome* Outcomes::Find(const RequestId& id) const {
+  const auto it = by_slot_.find(SlotOf(id));
+  return it == by_slot_.end() || it->second.id.number != id.number ? nullptr : &it->second;
+}
+
 absl::Status Outcomes::MakeRoom(const RequestId& id, uint32_t user, uint64_t last_stamp) {
   if (by_slot_.size() >= forget_at_size_ && last_stamp >= forget_at_stamp_) {
     Forget(last_stamp);
@@ -36,8 +42,8 @@ absl::Status Outcomes::MakeRoom(const RequestId& id, uint32_t user, uint64_t las
   const size_t of_user = its == by_user_.end() ? 0 : its->second;
   if (by_slot_.size() < max_ && of_user < max_ / 2) return absl::OkStatus();
   return absl::UnavailableError(
-      fmt::format("too many functions were applied to this region by {} within a minute, each with a new id; nothing "
-                  "was written",
+      fmt::format("too many functions were applied, or transactions committed, in this region by {} within a minute, "
+                  "each with a new id; nothing was written",
                   by_slot_.size() < max_ ? "this user" : "all users"));
 }
 
@@ -45,12 +51,17 @@ void Outcomes::Remember(Outcome outcome) {
   const auto [it, is_new] = by_slot_.try_emplace(SlotOf(outcome.id));
   if (!is_new && it->second.id.number > outcome.id.number) return;
   if (!is_new && --by_user_[it->second.user] == 0) by_user_.erase(it->second.user);
+  if (!is_new) open_ -= it->second.open;
+  open_ += outcome.open;
   ++by_user_[outcome.user];
   it->second = std::move(outcome);
 }
 
 void Outcomes::Remember(const Outcomes& others) {
   for (const auto& [slot, outcome] : others.by_slot_) {
+    // What this region knows of a request is newer, or says more: a transaction's primary knows who has to hear of it.
+    const auto known = by_slot_.find(slot);
+    if (known != by_slot_.end() && known->second.id.number >= outcome.id.number) continue;
     Outcome its = outcome;
     its.sequence = 0;  // It is a number of another log.
     Remember(std::move(its));
@@ -60,7 +71,8 @@ void Outcomes::Remember(const Outcomes& others) {
 void Outcomes::Forget(uint64_t last_stamp) {
   for (auto it = by_slot_.begin(); it != by_slot_.end();) {
     const auto next = std::next(it);
-    if (it->second.id.until < last_stamp) {
+    if (it->second.id.until < last_stamp && (!it->second.open || Mutated(Mutant::kOpenForgotten))) {
+      open_ -= it->second.open;
       if (--by_user_[it->second.user] == 0) by_user_.erase(it->second.user);
       by_slot_.erase(it);
     }

@@ -27,6 +27,8 @@ class Outcomes {
   // Returns the outcome of the request, or null if it has none here. Returns FailedPrecondition if a later request of
   // its slot has one, and InvalidArgument if the one with its id was another request.
   absl::StatusOr<const Outcome*> Find(const RequestId& id, uint32_t fingerprint) const;
+  // Returns the outcome of the request with this id, or null if it has none here.
+  const Outcome* Find(const RequestId& id) const;
   // Returns Unavailable if the outcome of one more request of this user, in this slot, cannot be remembered. Forgets
   // first those that were to be tried until a stamp before `last_stamp`.
   absl::Status MakeRoom(const RequestId& id, uint32_t user, uint64_t last_stamp);
@@ -34,10 +36,12 @@ class Outcomes {
   void Remember(Outcome outcome);
   // Remembers those of another region. REQUIRES: they are on disk there.
   void Remember(const Outcomes& others);
-  // Forgets those that were to be tried until a stamp before this one.
+  // Forgets those that were to be tried until a stamp before this one, and are not open.
   void Forget(uint64_t last_stamp);
 
   size_t size() const { return by_slot_.size(); }
+  // Returns how many are open.
+  size_t open() const { return open_; }
   void ForEach(const std::function<void(const Outcome&)>& visit) const {
     for (const auto& [slot, outcome] : by_slot_) visit(outcome);
   }
@@ -49,6 +53,7 @@ class Outcomes {
   size_t max_;
   std::map<Slot, Outcome> by_slot_;
   std::map<uint32_t, size_t> by_user_;
+  size_t open_ = 0;
   // MakeRoom calls Forget once there are this many outcomes, and the region's last stamp is at least this one.
   size_t forget_at_size_ = 256;
   uint64_t forget_at_stamp_ = 0;

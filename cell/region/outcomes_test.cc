@@ -47,6 +47,27 @@ TEST(Outcomes, TheLastOfASlotIsKept) {
   EXPECT_EQ(outcomes.size(), 2u);
 }
 
+// A region that was written by a transaction takes in another one. It is its primary, and knows who has to hear of it.
+TEST(Outcomes, WhatANeighbourKnowsOfARequestReplacesNothing) {
+  Outcomes outcomes, neighbours;
+  Outcome primarys = Of(1, 3, 5);
+  primarys.open = true;
+  outcomes.Remember(primarys);
+  outcomes.Remember(Of(1, 4, 5));
+  neighbours.Remember(Of(1, 3, 5));
+  neighbours.Remember(Of(1, 4, 6));
+  neighbours.Remember(Of(1, 5, 1));
+  outcomes.Remember(neighbours);
+  EXPECT_TRUE(outcomes.Find({1, 5, 100, 3})->open);
+  EXPECT_EQ(outcomes.open(), 1u);
+  EXPECT_NE(outcomes.Find({1, 6, 100, 4}), nullptr);
+  EXPECT_NE(outcomes.Find({1, 1, 100, 5}), nullptr);
+  // It is not forgotten either, however late it is.
+  outcomes.Forget(1'000'000);
+  EXPECT_NE(outcomes.Find({1, 5, 100, 3}), nullptr);
+  EXPECT_EQ(outcomes.Find({1, 6, 100, 4}), nullptr);
+}
+
 TEST(Outcomes, ThoseThatMayBeForgottenMakeRoom) {
   Outcomes outcomes(1000);
   const auto add = [&](uint64_t client, uint64_t until, uint64_t last_stamp, uint32_t user) {

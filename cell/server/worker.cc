@@ -68,6 +68,7 @@ Worker::Worker(std::unique_ptr<Fabric> fabric, std::unique_ptr<Membership> membe
       rebalancer_(context_, &migrator_, options.balance),
       joiner_(context_, &migrator_, &routes_, &held_, options.join),
       recoverer_(context_, service_.writes(), &routes_, options.recoverer),
+      resolver_(context_, &served_, service_.writes(), options.transactions),
       collector_(context_, options.collector) {
   fabric_->SetSelf(IdentityOf(Role::kServer, options.self.server));
   const auto make_room = [this] { return joiner_.MakeRoom() || rebalancer_.MakeRoom(); };
@@ -126,6 +127,7 @@ size_t Worker::Poll() {
   refresher_.Step();
   service_.Step();
   recoverer_.Step();
+  resolver_.Step();
   migrator_.Step();
   lease_.Step();
   splitter_.Step();

@@ -18,6 +18,7 @@
 #include "cell/server/change/route_publisher.h"
 #include "cell/server/change/splitter.h"
 #include "cell/server/change/table_keeper.h"
+#include "cell/server/change/transaction_resolver.h"
 #include "cell/server/context/worker_context.h"
 #include "cell/server/region/checkpointer.h"
 #include "cell/server/region/log_collector.h"
@@ -47,6 +48,7 @@ class Worker {
     LogFlusherOptions logs;
     CheckpointerOptions checkpoints;
     RecovererOptions recoverer;
+    TransactionResolverOptions transactions;
     LogCollectorOptions collector;
     int64_t refresh_every_ns = 1'000'000'000;  // TableRefresher
     int64_t start_pause_ns = 1'000'000;        // Pause in Start between two checks whether the first region is created.
@@ -154,6 +156,7 @@ class Worker {
   Rebalancer rebalancer_;
   Joiner joiner_;
   Recoverer recoverer_;
+  TransactionResolver resolver_;
   LogCollector collector_;
 
   bool changed_ = false;       // The last Poll had done something when it came to the held writes.

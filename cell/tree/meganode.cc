@@ -86,15 +86,35 @@ Meganode::Range Meganode::range() const {
           root.has_high() ? std::optional<std::string>(root.high_key()) : std::nullopt, root.right()};
 }
 
+// What each of the writes that are kept may need for splits.
+constexpr uint64_t kNodesPerKept = 3;
+
 // Returns whether there are enough free nodes for a write and for `ahead` earlier ones. Each may split every level, and
 // the root into two more nodes. Earlier writes may raise the root as well.
 bool Meganode::NodesLeftForSplit(size_t ahead) const {
   const uint64_t left = header().node_count - header().nodes_used;
   const uint64_t levels = static_cast<uint64_t>(Node(root_).level());
   const uint64_t one = levels + 3;  // One node on each level, and two if the root is raised.
+  // Writes that are kept may come after others that have raised the root, so what they need does not depend on its
+  // level: together they split at most one leaf each, their parents less often than that, and the root seldom.
+  const uint64_t kept = kNodesPerKept * writes_kept_;
   // Some nodes always stay free: when the tree is recovered from its log, its content must fit into another tree that
   // is built leaf by leaf (AllocateLeaf).
-  return left >= (ahead + 1) * one + levels + 6;
+  return left >= (ahead + 1) * one + levels + 6 + kept;
+}
+
+bool Meganode::IsLocked(const NodeView& node) const {
+  if (locks_ == nullptr || locks_->hides_nothing() || !node.holds_pairs()) return false;
+  return node.has_high() ? locks_->HidesAny(node.low_key(), node.high_key()) : locks_->HidesAny(node.low_key());
+}
+
+void Meganode::ShowLock(std::string_view key) {
+  const absl::StatusOr<Descent> descent = Descend(key, 0);
+  if (!descent.ok() || tier() != 0) return;
+  const NodeView leaf = Node(descent->node);
+  if (leaf.locked() == IsLocked(leaf)) return;
+  draft_.CopyOf(leaf);
+  Publish(&draft_);
 }
 
 Pointer Meganode::AllocateNode() {
@@ -306,7 +326,9 @@ bool Meganode::Commit(const Prepared& prepared, std::string_view key, Pointer hi
                                        : LeafPair::Outside({Pointer(region(), prepared.extent), prepared.crc},
                                                            prepared.bytes - key.size(), prepared.stamp);
   pair.expiry = prepared.expiry;
+  commits_ = true;
   const absl::StatusOr<bool> existed = PutPair(std::move(descent), key, pair);
+  commits_ = false;
   CELL_CHECK(existed.ok());
   Changed(key);
   return *existed;

@@ -32,6 +32,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "cell/layout/region.h"
+#include "cell/region/key_locks.h"
 #include "cell/region/pair_store.h"
 #include "cell/region/region_memory.h"
 #include "cell/tree/node_draft.h"
@@ -115,6 +116,8 @@ class Meganode : public PairStore {
     if (time + kStampsAhead / 2 <= bound || bound == kLastStampMax) return std::nullopt;
     return std::min(time + kStampsAhead, kLastStampMax);
   }
+  // Returns Unavailable if no stamp is left.
+  absl::Status CheckStamps() const;
   // Returns whether there will soon be no stamps left.
   bool WantsStamps() const { return header().last_stamp + kStampsLeft > header().stamp_bound; }
   void set_stamp_bound(uint64_t bound) { memory_->header().stamp_bound = bound; }
@@ -123,6 +126,14 @@ class Meganode : public PairStore {
     uint64_t& last = memory_->header().last_stamp;
     last = std::max(last, stamp);
   }
+
+  // Sets the locks of transactions, which must outlive this. Leaves whose range has a key that one of them may write
+  // are published as locked (kNodeLocked) from now on. After each change of `locks`, call ShowLock with the keys.
+  void set_locks(const KeyLocks* locks) { locks_ = locks; }
+  // Publishes the leaf of the key as locked, or as no longer locked, unless it is so already.
+  void ShowLock(std::string_view key);
+  // Keeps nodes free for so many writes, which are prepared, and committed at some time.
+  void set_writes_kept(size_t writes) { writes_kept_ = writes; }
 
   // Names a key's leaf, and the pair there if the key is stored and its pair has not expired. The pair's value is valid
   // until the next change.
@@ -311,8 +322,6 @@ class Meganode : public PairStore {
   bool Observe(SplitStep step) { return !split_observer_ || split_observer_(step); }
 
   absl::Status CheckPut(std::string_view key, std::string_view value, uint64_t crc, Expiry expiry) const;
-  // Returns Unavailable if no stamp is left.
-  absl::Status CheckStamps() const;
   // Stores a pair that was checked, with the next stamp or with that of the pair that it is a copy of.
   absl::StatusOr<bool> PutChecked(std::string_view key, std::string_view value, uint64_t crc, Pointer hint,
                                   std::optional<uint64_t> stamp, Expiry expiry);
@@ -353,8 +362,15 @@ class Meganode : public PairStore {
   // Appends an invalidated node to the list of free ones.
   void FreeNode(Pointer node);
   bool NodesLeftForSplit(size_t ahead = 0) const;
-  void Publish(NodeDraft* draft) { draft->Publish(memory_, draft->view().self().offset()); }
-  void PublishHidden(NodeDraft* draft) { draft->PublishHidden(memory_, draft->view().self().offset()); }
+  bool IsLocked(const NodeView& node) const;
+  void Publish(NodeDraft* draft) {
+    draft->set_locked(IsLocked(draft->view()));
+    draft->Publish(memory_, draft->view().self().offset());
+  }
+  void PublishHidden(NodeDraft* draft) {
+    draft->set_locked(IsLocked(draft->view()));
+    draft->PublishHidden(memory_, draft->view().self().offset());
+  }
   void Reveal(Pointer node) { NodeDraft::Reveal(memory_, node.offset(), node_bytes_); }
 
   static constexpr uint64_t kStampsAhead = 10'000'000'000;  // As nanoseconds: how far a bound is ahead of the clock.
@@ -366,7 +382,10 @@ class Meganode : public PairStore {
   uint64_t merges_ = 0;
   uint64_t deletes_ = 0;
   bool unmerged_ = false;
-  int borders_kept_ = 0;    // Number of BordersKept.
+  int borders_kept_ = 0;  // Number of BordersKept.
+  const KeyLocks* locks_ = nullptr;
+  size_t writes_kept_ = 0;
+  bool commits_ = false;    // A write is applied that was prepared, and has nodes in reserve.
   uint64_t free_last_ = 0;  // Offset of the last free node. 0: not known, or there is none.
   NodeDraft draft_;
   NodeDraft right_draft_;

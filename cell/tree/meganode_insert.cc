@@ -190,7 +190,7 @@ absl::StatusOr<bool> Meganode::StoreAtBottom(Pointer pointer, std::optional<int>
     Publish(&draft_);
     return true;
   }
-  if (!NodesLeftForSplit()) return NoNodes();
+  if (!commits_ && !NodesLeftForSplit()) return NoNodes();
   SplitResult split = Split(node, at, found.has_value(), key, slot);
   if (split.separator.has_value()) {
     std::vector<Separator> pending;

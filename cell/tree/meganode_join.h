@@ -37,7 +37,9 @@ class MeganodeJoin {
 
   // Returns whether a step of the copy can be made while `ahead` writes are prepared for the left meganode: it takes as
   // many nodes as one more write, and none that these may need.
-  static bool LeavesRoom(const Meganode& left, size_t ahead) { return ahead == 0 || left.NodesLeftForSplit(ahead); }
+  static bool LeavesRoom(const Meganode& left, size_t ahead) {
+    return (ahead == 0 && left.writes_kept_ == 0) || left.NodesLeftForSplit(ahead);
+  }
 
   // REQUIRES: LeavesRoom, and `right` has the tier of `left` and is its right neighbour. Nothing is written to `right`
   // until this is destroyed.

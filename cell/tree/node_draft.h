@@ -34,6 +34,9 @@ class NodeDraft {
   void CopyOf(const NodeView& node);
   // Turns the draft into another node with the same range and slots.
   void Move(Pointer self, Pointer right);
+  void set_locked(bool locked) {
+    header().flags = static_cast<uint8_t>((header().flags & ~kNodeLocked) | (locked ? kNodeLocked : 0));
+  }
 
   // Inserts a pair before slot i. `key` is whole (with the prefix). Returns false, and leaves all pairs as they are, if
   // it does not fit even after the heap was compacted. REQUIRES: an inline value is not in this draft.

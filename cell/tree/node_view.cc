@@ -87,7 +87,9 @@ NodeFault NodeView::Parse(ConstBytes image, Pointer self, NodeView* view, Checks
 
 bool NodeView::WellFormed() const {
   const NodeHeader& h = header();
-  if ((h.flags & ~kNodeHasHigh) != 0 || h.level >= kLevelsMax || h.tier >= kTiersMax) return false;
+  if ((h.flags & ~(kNodeHasHigh | kNodeLocked)) != 0 || (locked() && !HoldsPairs(h)) || h.level >= kLevelsMax ||
+      h.tier >= kTiersMax)
+    return false;
   if ((h.reserved[0] | h.reserved[1] | h.reserved[2]) != 0) return false;
   if (!has_high() && (h.high_key_bytes != 0 || h.prefix_bytes != 0)) return false;
   if (h.prefix_bytes > h.low_key_bytes || (has_high() && h.prefix_bytes > h.high_key_bytes)) return false;

@@ -82,6 +82,8 @@ class NodeView {
   bool holds_pairs() const { return HoldsPairs(header()); }
   bool gone() const { return header().head_version == kVersionGone && !Mutated(Mutant::kNoVersionCheck); }
   bool has_high() const { return (header().flags & kNodeHasHigh) != 0; }
+  // Returns whether a transaction holds a key in the range of this leaf.
+  bool locked() const { return (header().flags & kNodeLocked) != 0; }
   int count() const { return header().count; }
   Pointer self() const { return header().self; }
   Pointer right() const { return header().right; }

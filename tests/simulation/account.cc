@@ -29,7 +29,7 @@ std::vector<std::string> LeftAt(World* world, size_t i) {
   none("bytes of uploads", worker->service()->uploads().bytes());
   none("checks that wait", worker->service()->checks().size());
   none("long requests that wait", worker->service()->long_requests().size());
-  uint64_t held = 0, pending = 0, logs = 0;
+  uint64_t held = 0, pending = 0, logs = 0, transactions = 0;
   for (const HeldRegion* region : worker->regions()->all()) {
     held += worker->service()->writes()->held().size(region->region());
     pending += region->pending.size();
@@ -37,9 +37,17 @@ std::vector<std::string> LeftAt(World* world, size_t i) {
     if (region->log != nullptr && region->log->dirty()) {
       none("records that are not on disk", region->log->appended() - region->log->durable());
     }
+    if (region->lost()) continue;  // Somebody still has a claim on it. Its next owner ends its transactions.
+    for (const auto& [owner, one] : region->transactions.all()) {
+      left.push_back(fmt::format("transaction {}.{} is {} in region {} of server {}, with the primary {}", one->id.slot,
+                                 one->id.number, one->committed ? "committed" : "prepared", region->region(), i,
+                                 one->primary));
+    }
+    transactions += region->transactions.size() + region->outcomes.open() + !region->transactions.locks.empty();
   }
   none("writes that wait for their region", held);
   none("writes that wait for their log", pending);
+  none("transactions that have not ended, or keys that they hold", transactions);
   if (world->plan.durability == Durability::kNone || world->plan.objects) return left;
   const auto open = static_cast<uint64_t>(cluster.files(i)->open_files());
   if (open != logs) left.push_back(fmt::format("server {} has {} files open, and {} logs", i, open, logs));

@@ -72,6 +72,7 @@ void Ending::ReadAll() {
   world_->RunUntil(world_->history.reads_count_from_ns(), [] { return false; });
   const auto client = cluster.NewClient(Patient());
   ReadAllBy(client.get(), {Path::kServer, Path::kClient});
+  if (world_->plan.transaction_share > 0 && world_->journal.right()) transactions_->Check(client.get());
   if (world_->plan.users == 0 || !world_->journal.right()) return;
   // The same by a user who may only read, whatever has become of regions since the first grants.
   constexpr const char* kReader = "reader";

@@ -13,15 +13,17 @@ namespace cell {
 
 class Ending {
  public:
-  // Both arguments must outlive it.
-  Ending(World* world, Users* users) : world_(world), users_(users) {}
+  // All arguments must outlive it.
+  Ending(World* world, Users* users, TransactionHistory* transactions)
+      : world_(world), users_(users), transactions_(transactions) {}
 
   // Returns whether every live server is a member and every region is served. Checks only from time to time.
   bool Settled();
   // Lets time pass until every operation has ended and every region is served. If that takes too long, reports a
   // violation and returns false.
   bool Settle();
-  // Reads every key by each path, with a client without any state. With grants, does so as a user as well.
+  // Reads every key by each path, with a client without any state. With grants, does so as a user as well. Checks what
+  // the transactions have seen.
   void ReadAll();
   // Checks trees, tables and routes.
   void CheckCluster();
@@ -36,6 +38,7 @@ class Ending {
 
   World* const world_;
   Users* const users_;
+  TransactionHistory* const transactions_;
   int64_t look_ns_ = 0;
 };
 

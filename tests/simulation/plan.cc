@@ -393,6 +393,7 @@ bool Draws::Set(std::string_view name, bool on) {
                                                      {"learns", &learns},
                                                      {"conditions", &conditions},
                                                      {"functions", &functions},
+                                                     {"transactions", &transactions},
                                                      {"suspicion", &suspicion},
                                                      {"deadlines", &deadlines},
                                                      {"disks heal", &disks_heal}};
@@ -510,6 +511,13 @@ SimulationPlan SimulationPlan::Draw(uint64_t seed, const Draws& draws) {
   if (Dice own = dice_for(57); own.Below(2) == 0 && draws.functions) {
     plan.function_share = static_cast<double>(own.OneOf({30, 100})) / 100;
     plan.condition_share = std::max(plan.condition_share, 0.5);  // Functions take the place of conditions.
+  }
+  // Scans, counts and deletions of ranges would meet the keys of transactions, and users have no grants for those.
+  const bool apart = plan.users == 0 && plan.evict == Eviction::kNone && plan.table_share < 1;
+  if (Dice own = dice_for(58); own.Below(3) == 0 && draws.transactions && apart) {
+    plan.transaction_share = static_cast<double>(own.OneOf({20, 50, 90})) / 100;
+    plan.weights[4] = 0;
+    plan.range_share = plan.queue_share = 0;
   }
   std::stable_sort(plan.faults.begin(), plan.faults.end(),
                    [](const FaultPlan& a, const FaultPlan& b) { return a.at_ns < b.at_ns; });

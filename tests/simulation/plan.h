@@ -104,6 +104,7 @@ struct Draws {
   bool learns = true;         // Clients learn from workers how the region table has changed.
   bool conditions = true;     // Some writes have conditions, and some gets return stamps.
   bool functions = true;      // Some conditional puts, and some gets, are functions of the servers.
+  bool transactions = false;  // Some operations are transactions, in the place of scans and others.
 
   // Enables the named kind. Returns false if there is no such kind.
   bool Set(std::string_view name, bool on);
@@ -150,6 +151,7 @@ struct SimulationPlan {
   double queue_share = 0;           // Fraction of the operations that put keys in order, and take the first one.
   double condition_share = 0;       // Fraction of the puts and deletes that have a condition.
   double function_share = 0;        // Fraction of the puts if a value is there, and of the gets, that are functions.
+  double transaction_share = 0;     // Fraction of the operations that are transactions.
   double expiry_share = 0;          // Fraction of the puts whose pairs expire...
   int64_t expiry_ns_max = 0;        // ...after at most this time.
   int64_t sweep_every_ns = 50'000;  // How often servers look for pairs that have expired.

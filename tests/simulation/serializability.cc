@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -221,7 +222,15 @@ class Checker {
       ++satisfied;
       next = (next + 1) % absent_reads_.size();
     }
-    return {Kind::kYes, ""};
+    return {.kind = Kind::kYes, .order = Order()};
+  }
+
+  std::vector<size_t> Order() const {
+    std::vector<size_t> order(history_.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::sort(order.begin(), order.end(),
+              [this](size_t a, size_t b) { return position(static_cast<int>(a)) < position(static_cast<int>(b)); });
+    return order;
   }
 
   // Returns the presence during which a read of absence is in the current order, or null.

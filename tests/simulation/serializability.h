@@ -11,6 +11,7 @@
 // satisfy already, takes one that is forced as such, and goes back to a choice that a contradiction depends on.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -44,7 +45,9 @@ struct SerializabilityResult {
   Kind kind;
   // Tells why not: lists transactions of which each must come before the next, up to the first one again, with the
   // reason for each step. It is a short contradiction, though not always the shortest.
-  std::string why;
+  std::string why{};
+  // With kYes: a total order as above, by indices of the history.
+  std::vector<size_t> order{};
 };
 
 // Checks a history of keys that are all absent at first. Gives up when the search for the choices has taken more than

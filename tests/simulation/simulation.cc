@@ -16,9 +16,10 @@ namespace cell {
 SimulationReport Simulate(const SimulationPlan& plan, Mutant mutant,
                           const std::function<void(const std::string&)>& trace) {
   World world(plan, mutant, trace);
-  Users users(&world);
+  TransactionHistory transactions(&world);
+  Users users(&world, &transactions);
   Faults faults(&world, &users);
-  Ending ending(&world, &users);
+  Ending ending(&world, &users, &transactions);
 
   world.journal.Trace("plan: {}", plan.Summary());
   if (world.table_keys > 0) {

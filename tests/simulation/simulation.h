@@ -19,12 +19,14 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "tests/simulation/plan.h"
+#include "tests/simulation/serializability.h"
 
 namespace cell {
 
@@ -46,6 +48,12 @@ struct SimulationReport {
   int64_t latest_ns = INT64_MIN;  // Maximum time by which a call ended after its deadline.
   uint64_t scans = 0, ranges = 0, torn = 0, splits = 0, joins = 0, roots_removed = 0, cleared = 0, expired = 0,
            evicted = 0, moved_extents = 0, moves = 0, recovered = 0, table_splits = 0, table_joins = 0, checkpoints = 0;
+  // Transactions that have committed and written, those whose outcome had to be asked for, and those that were aborted.
+  uint64_t transactions = 0, transactions_unknown = 0, aborted = 0;
+  // The history of transactions that was checked, and an order in which they may have taken effect. The history is
+  // empty if there was none or if it may not be checked; the order is empty if none was found.
+  std::vector<TransactionRecord> transaction_history;
+  std::vector<size_t> transaction_order;
   uint64_t ids_around = 0;  // 1 if ids of regions were used again.
 };
 

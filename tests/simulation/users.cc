@@ -29,7 +29,11 @@ bool IsWrite(Kind kind) { return kind == Kind::kPut || kind == Kind::kDelete; }
 
 }  // namespace
 
-Users::Users(World* world) : world_(world), unknown_(static_cast<size_t>(world->plan.keys)), stamps_(unknown_.size()) {}
+Users::Users(World* world, TransactionHistory* transactions)
+    : world_(world),
+      transactions_(transactions),
+      unknown_(static_cast<size_t>(world->plan.keys)),
+      stamps_(unknown_.size()) {}
 
 void Users::Open() {
   for (const ClientPlan& client : world_->plan.clients) {
@@ -160,6 +164,7 @@ void Users::Die(User* user) {
     world_->history.Add(write.first, write.second);
   }
   user->writes.clear();
+  transactions_->Die(user->index);
   tasks_left_ -= user->tasks_left;
   // Operations in flight refer to it forever.
   auto* const kept = new User(std::move(*user));
@@ -285,6 +290,10 @@ Task<bool> Users::Use(User* user, uint64_t seed) {
     const CallOptions call = ChooseCall(*user, &random);
     if (plan.queue_share > 0 && world_->table_keys < world_->history.keys() && random.Unit() < plan.queue_share) {
       co_await UseQueue(user, call, &random);
+      continue;
+    }
+    if (plan.transaction_share > 0 && random.Unit() < plan.transaction_share) {
+      co_await UseTransaction(user, call, &random);
       continue;
     }
     if (plan.range_share > 0 && world_->table_keys < world_->history.keys() && random.Unit() < plan.range_share) {

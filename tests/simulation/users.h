@@ -10,14 +10,15 @@
 #include <string>
 #include <vector>
 
+#include "tests/simulation/transactions.h"
 #include "tests/simulation/world.h"
 
 namespace cell {
 
 class Users {
  public:
-  // The world must outlive it.
-  explicit Users(World* world);
+  // Both must outlive it.
+  Users(World* world, TransactionHistory* transactions);
 
   // Opens the clients that exist from the beginning, and begins their operations. The others come as scheduled.
   void Open();
@@ -102,6 +103,9 @@ class Users {
   // Notes the stamp of a value. A value that has another one, or has that of another value of its key, is a violation.
   void NoteStamp(size_t key, int64_t number, uint64_t stamp);
 
+  // transactions.cc: a transaction over some of its keys.
+  Task<bool> UseTransaction(User* user, CallOptions call, Random* random);
+
   // scans.cc: a scan of some range, and what it says about each key there.
   struct ScanRange;
   Task<bool> ScanSome(User* user, CallOptions call, Random* random);
@@ -137,6 +141,7 @@ class Users {
   static inline auto* const graveyard_ = new std::vector<User*>;
 
   World* const world_;
+  TransactionHistory* const transactions_;
   std::vector<std::unique_ptr<User>> users_;
   std::vector<int> unknown_;  // Per key: number of writes with an unknown outcome.
   struct KnownStamps {

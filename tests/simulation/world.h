@@ -28,6 +28,7 @@ inline constexpr int64_t kProbeEveryNs = 100'000;
 inline constexpr int64_t kHeldMaxNs = 100'000;
 inline constexpr int64_t kUploadIdleNs = 500'000;
 inline constexpr int64_t kCollectEveryNs = 1'000'000;
+inline constexpr int64_t kTransactionPatienceNs = 200'000;
 // With fewer regions a server may have none for a split, or for the tier above.
 inline constexpr int kRegionsEnough = 64;
 // A slow disk takes up to this many times as long.
@@ -38,8 +39,8 @@ class World {
   World(const SimulationPlan& plan, Mutant mutant, const Journal::Tell& tell)
       : plan(plan),
         table_keys(static_cast<size_t>(plan.table_share * plan.keys)),
-        cluster(plan.shape, SimOf(plan), ClusterOf(plan, mutant)),
         journal([this] { return now_ns(); }, tell),
+        cluster(plan.shape, SimOf(plan), ClusterOf(plan, mutant)),
         history(static_cast<size_t>(plan.keys)),
         grants(&cluster) {
     if (plan.users == 0) return;
@@ -75,8 +76,8 @@ class World {
 
   const SimulationPlan plan;
   const size_t table_keys;  // This many keys, the first ones, are in a table.
+  Journal journal;          // Before the cluster, whose tasks may still tell it something when they end.
   SimCluster cluster;
-  Journal journal;
   History history;
   GrantHistory grants;
   SimulationReport report;
@@ -126,6 +127,7 @@ class World {
     options.compactor.again_after_ns = 2 * plan.compact_every_ns;
     options.compactor.in_vain_pause_ns = 20 * plan.compact_every_ns;
     options.collector.look_every_ns = kCollectEveryNs;
+    options.transactions = {kTransactionPatienceNs, kTransactionPatienceNs / 10};
     options.disk_ns = plan.disk_ns;
     options.clock_gain_ppm = plan.clock_gain_ppm;
     options.disk_in_steps = plan.disk_in_steps;

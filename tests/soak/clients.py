@@ -11,9 +11,16 @@ from tools import cluster
 
 PROFILES = ("mixed", "hot", "deletes", "reads", "scans")
 TIMEOUTS_MS = (10, 50, 200, 2000, 10_000)
-STAYING = 2
-ALIVE_MAX = 6
+# What the clients do that stay: use the keys and tables; run transactions over keys of their own; use these one by one.
+STAYING = ("keys", "keys", "transactions", "plain")
+COMING = ("keys", "keys", "keys", "transactions", "transactions", "plain")
+ALIVE_MAX = 8
+# Transactions take many operations each. Their history is checked as a whole, and not by key.
+TRANSACTIONS_PER_SECOND = 60
 COMMAND_SECONDS = 20
+# Few of the plans have enough pairs for several regions of the tree, which transactions need, and small ones are joined.
+# The first region is split this often. It has the first half of the keys of transactions.
+SPLIT_EVERY_SECONDS = 4.0
 # Opens `sys.argv[2]` silent connections to `sys.argv[1]` (a socket's path, or HOST:PORT), and waits to be killed.
 SILENT = """
 import socket, sys, time
@@ -40,18 +47,23 @@ class Clients:
         self.alive = {}  # Process: (its output, whether we ended it).
         self.commands = []  # (process, until when it may run).
         self.silent = []
-        self.next_at = 0.0
+        self.next_at, self.split_at = 0.0, 1.0
         self.end_by = time.monotonic() + plan.seconds + 90
 
-    def _run(self, *flags):
-        """Starts a client with a log of its own."""
+    def _run(self, kind, *flags):
+        """Starts a client with a log of its own. Its kind is one of those in STAYING."""
         number = self.begun
         self.begun += 1
         prefix, fabric = self.servers.on_client(number)
         output = self.directory / f"client-{number}.out"
-        command = [*prefix, cluster.binary("tests/soak/soak_client"), "--cluster", self.servers.address, *fabric, "--process", str(number),
-                   "--log", str(self.directory / f"client-{number}.operations"), "--keys", str(self.plan.keys), "--seed",
-                   str(self.plan.seed * 1000 + number), *(flag for table in self.plan.tables for flag in ("--tables", table)), *flags]
+        if kind == "keys":
+            program, log = "soak_client", f"client-{number}.operations"
+            own = ["--keys", str(self.plan.keys), "--rate", str(self.plan.rate), *(flag for table in self.plan.tables for flag in ("--tables", table))]
+        else:
+            program, log = "soak_transactions", f"client-{number}.transactions"
+            own = ["--rate", str(TRANSACTIONS_PER_SECOND), *(["--plain"] if kind == "plain" else [])]
+        command = [*prefix, cluster.binary(f"tests/soak/{program}"), "--cluster", self.servers.address, *fabric, "--process", str(number),
+                   "--log", str(self.directory / log), "--seed", str(self.plan.seed * 1000 + number), *own, *flags]
         with open(output, "wb") as file:
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=file)
         self.alive[process] = [output, False]
@@ -59,13 +71,17 @@ class Clients:
 
     def step(self, now):
         """Starts those that are due, and checks those that have ended."""
-        while self.begun < STAYING:
-            self._run("--seconds", str(self.plan.seconds), "--rate", str(self.plan.rate), "--tasks", "16")
+        while self.begun < len(STAYING):
+            self._run(STAYING[self.begun], "--seconds", str(self.plan.seconds), "--tasks", "16")
+        if now >= self.split_at:
+            self.split_at = now + SPLIT_EVERY_SECONDS
+            self.ctl("split", "1")
         if now >= self.next_at and len(self.alive) < ALIVE_MAX:
             self.next_at = now + self.rng.uniform(0.5, 2.5)
-            self._run("--seconds", f"{min(self.rng.uniform(0.5, 6), max(0.5, self.plan.seconds - now)):.2f}", "--rate", str(self.plan.rate),
-                      "--tasks", str(self.rng.choice([1, 4, 32])), "--profile", self.rng.choice(PROFILES), "--timeout-ms",
-                      str(self.rng.choice(TIMEOUTS_MS)), *self.rng.choice([[], [], ["--leave"], ["--leave"], ["--life", "0.5"]]))
+            kind = self.rng.choice(COMING)
+            self._run(kind, "--seconds", f"{min(self.rng.uniform(0.5, 6), max(0.5, self.plan.seconds - now)):.2f}",
+                      "--tasks", str(self.rng.choice([1, 4, 32])), *(["--profile", self.rng.choice(PROFILES)] if kind == "keys" else []),
+                      "--timeout-ms", str(self.rng.choice(TIMEOUTS_MS)), *self.rng.choice([[], [], ["--leave"], ["--leave"], ["--life", "0.5"]]))
         self.reap()
 
     def reap(self):
@@ -131,14 +147,15 @@ class Clients:
 
     def use_all(self, seconds):
         """Reads and writes every key, as part of the history, when the faults are over."""
-        process = self._run("--settled", "--tasks", "8")
-        try:
-            process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            self.fail(f"not all keys could be read and written within {seconds} s, although there are no more faults")
-            self.alive[process][1] = True
-            process.kill()
-            process.wait()
+        deadline = time.monotonic() + seconds
+        for process in [self._run("keys", "--settled", "--tasks", "8"), self._run("transactions", "--settled")]:
+            try:
+                process.wait(max(0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                self.fail(f"not all keys could be read and written within {seconds} s, although there are no more faults")
+                self.alive[process][1] = True
+                process.kill()
+                process.wait()
         self.reap()
 
     def close(self):
@@ -146,5 +163,5 @@ class Clients:
             process.kill()
             process.wait()
 
-    def logs(self):
-        return [str(path) for path in sorted(Path(self.directory).glob("client-*.operations"))]
+    def logs(self, suffix):
+        return [str(path) for path in sorted(Path(self.directory).glob(f"client-*.{suffix}"))]

@@ -6,23 +6,19 @@
 //   R KEY KIND VALUE BEGIN_NS END_NS      a read, with its outcome
 //   V TEXT                                a violation
 //
-// A line is passed to the system before anything follows from it, so that the log of a killed process is complete: a
-// write without E or F happened at any time after it began, or never. Times are from CLOCK_MONOTONIC, which all
-// processes of a machine share; keys are numbers, kinds those of KeyOperation, values identities (ValueIdentity).
+// The log of a killed process is complete (LineFile): a write without E or F happened at any time after it began, or
+// never. Times are from CLOCK_MONOTONIC, which all processes of a machine share; keys are numbers, kinds those of
+// KeyOperation, values identities (ValueIdentity).
 #pragma once
-
-#include <fcntl.h>
-#include <unistd.h>
 
 #include <cstdint>
 #include <string>
 
-#include "cell/base/check.h"
 #include "cell/base/crc64.h"
 #include "cell/base/random.h"
-#include "cell/io/net/fd.h"
 #include "fmt/format.h"
 #include "tests/simulation/linearizability.h"
+#include "tests/soak/line_file.h"
 
 namespace cell {
 
@@ -63,12 +59,9 @@ inline std::string SoakValue(size_t key, uint64_t number, size_t bytes_max) {
   return value;
 }
 
-class OperationLog {
+class OperationLog : public LineFile {
  public:
-  explicit OperationLog(const std::string& path)
-      : file_(::open(path.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_APPEND | O_CLOEXEC, 0644)) {
-    CELL_CHECK(file_.valid());
-  }
+  using LineFile::LineFile;
 
   void Begin(uint64_t operation, size_t key, KeyOperation::Kind kind, int64_t value, int64_t ns) {
     Write(fmt::format("B {} {} {} {} {}\n", operation, key, static_cast<int>(kind), value, ns));
@@ -80,19 +73,6 @@ class OperationLog {
   void Read(size_t key, KeyOperation::Kind kind, int64_t value, int64_t begin_ns, int64_t end_ns) {
     Write(fmt::format("R {} {} {} {} {}\n", key, static_cast<int>(kind), value, begin_ns, end_ns));
   }
-  void Violation(std::string text) {
-    for (char& c : text) {
-      if (c == '\n') c = ' ';
-    }
-    Write("V " + text + "\n");
-  }
-
- private:
-  void Write(const std::string& line) {
-    CELL_CHECK_EQ(::write(file_.get(), line.data(), line.size()), static_cast<ssize_t>(line.size()));
-  }
-
-  const Fd file_;
 };
 
 }  // namespace cell

@@ -8,37 +8,26 @@
 //
 // The exit status is 0 if it did what was requested, whatever the results of its operations were. It is 1 if it could
 // not, and the reason is printed.
-#include <chrono>
-#include <filesystem>
-#include <thread>
+#include <algorithm>
+#include <array>
+#include <map>
 
-#include "CLI/CLI.hpp"
 #include "cell/base/status_macros.h"
-#include "cell/client/client.h"
 #include "tests/simulation/history.h"
 #include "tests/soak/operation_log.h"
-#include "tests/soak/ticker.h"
+#include "tests/soak/soak_process.h"
 
 namespace cell {
 namespace {
 
 using Kind = KeyOperation::Kind;
 
-struct Flags {
-  std::string cluster, log, fabric = "auto", secret_file, profile = "mixed";
+struct Flags : SoakFlags {
+  std::string profile = "mixed";
   std::vector<std::string> tables;
-  uint64_t process = 0;  // Number in the run: makes its values unique.
   size_t keys = 300;
   size_t value_bytes_max = kValueBytesMaxOfSoak;
-  int tasks = 8;
-  double seconds = 10;
-  double operations_per_second = 500;
-  double life_seconds = 0;  // How long a client lives, on average. 0: as long as the process.
   int64_t dump_from_ns = 0, dump_to_ns = 0;
-  int64_t timeout_ms = 5000;
-  bool leave = false;    // Ends in the middle of its operations, without notice.
-  bool settled = false;  // Each key once, as long as it takes.
-  uint64_t seed = 1;
 };
 
 // Weights of put, delete, get, contains, several gets at once, scan.
@@ -53,57 +42,19 @@ constexpr std::array kProfiles = {
     Profile{"scans", {15, 5, 10, 0, 0, 70}, 0.2},
 };
 
-// How much longer than its timeout an operation may take, not counting time when this process got no processor.
-constexpr int64_t kLateNs = 2'000'000'000;
-// A client ends its operations at once, and then its session with ZooKeeper. If that does not answer, it tries to reach
-// it for at most twice a session's time.
-constexpr int64_t kDestroyNs = 8'000'000'000;
 constexpr size_t kScannedMax = 80;
 constexpr int kScanErrorsMax = 5;
-constexpr int64_t kPatientUs = 60'000'000;
 
-// A client and its tables.
-struct Opened {
-  std::unique_ptr<Client> client;
-  std::vector<std::unique_ptr<Table>> tables;
-};
-
-class SoakClient {
+class SoakClient : public SoakProcess {
  public:
   SoakClient(const Flags& flags, const Profile& profile)
-      : flags_(flags), profile_(profile), log_(flags.log), banned_(flags.keys), lives_(Mix64(flags.seed)) {}
+      : SoakProcess(flags), flags_(flags), profile_(profile), log_(flags.log), banned_(flags.keys) {}
 
-  absl::Status Run() {
-    ASSIGN_OR_RETURN(opened_, Open());
-    end_ns_ = NowNs() + static_cast<int64_t>(flags_.seconds * 1e9);
-    if (flags_.life_seconds == 0) {
-      Live(INT64_MAX);
-      return absl::OkStatus();
-    }
-    for (size_t descriptors = 0; NowNs() < end_ns_;) {
-      Live(NowNs() + static_cast<int64_t>(2e9 * lives_.Unit() * flags_.life_seconds));
-      const size_t left = Descriptors();  // Without a client. What the first one opened permanently does not count.
-      if (descriptors != 0 && left > descriptors) {
-        log_.Violation(
-            fmt::format("{} descriptors are open without a client, but {} were open before", left, descriptors));
-      }
-      descriptors = left;
-      while (NowNs() < end_ns_) {
-        absl::StatusOr<Opened> opened = Open();
-        if (!opened.ok()) continue;  // Its servers do not answer now.
-        opened_ = *std::move(opened);
-        break;
-      }
-      if (opened_.client == nullptr) break;
-    }
-    return absl::OkStatus();
-  }
-
-  // Logs everything in the tree as a read of each of its keys, at a moment that is not known more exactly.
+  // Logs every key of the soak in the tree as read, at a moment that is not known more exactly.
   absl::Status Dump() {
-    ASSIGN_OR_RETURN(opened_, Open(/*with_tables=*/false));
+    RETURN_IF_ERROR(Open());
     std::vector<int64_t> values(flags_.keys, kAbsent);
-    Scan scan = opened_.client->NewScan({});
+    Scan scan = client()->NewScan(PrefixScan("k"));
     for (;;) {
       ASSIGN_OR_RETURN(const bool more, scan.Next());
       if (!more) break;
@@ -119,75 +70,31 @@ class SoakClient {
     }
     return absl::OkStatus();
   }
-  uint64_t operations() const { return operations_; }
-  uint64_t failed() const { return failed_; }
 
  private:
-  absl::StatusOr<Opened> Open(bool with_tables = true) const {
-    ClientOptions options;
-    options.cluster = flags_.cluster;
-    options.fabric = flags_.fabric;
-    options.secret_file = flags_.secret_file;
-    options.seed = flags_.seed;
-    options.timeout_us = flags_.settled ? kPatientUs : flags_.timeout_ms * 1000;
-    Opened opened;
-    absl::Status status = absl::UnavailableError("");
-    const int64_t until_ns = NowNs() + (flags_.settled ? 60 : 10) * int64_t{1'000'000'000};
-    while (absl::IsUnavailable(status) && NowNs() < until_ns) {
-      absl::StatusOr<std::unique_ptr<Client>> client = Client::Open(options);
-      status = client.status();
-      if (status.ok()) {
-        opened.client = *std::move(client);
-      } else {
-        std::this_thread::sleep_for(std::chrono::milliseconds(100));
-      }
+  absl::Status Opened() override {
+    if (flags_.dump_to_ns != 0) return absl::OkStatus();
+    for (const std::string& name : flags_.tables) {
+      ASSIGN_OR_RETURN(Table table, client()->OpenTable(name));
+      tables_.push_back(std::make_unique<Table>(std::move(table)));
     }
-    RETURN_IF_ERROR(status);
-    for (const std::string& name : with_tables ? flags_.tables : std::vector<std::string>()) {
-      ASSIGN_OR_RETURN(Table table, opened.client->OpenTable(name));
-      opened.tables.push_back(std::make_unique<Table>(std::move(table)));
-    }
-    return opened;
+    return absl::OkStatus();
   }
+  void Closed() override { tables_.clear(); }
+  void Violate(const std::string& text) override { log_.Violation(text); }
 
-  // Uses the client until everything is done, or destroys it at `until_ns`: its operations must end then, with no error
-  // but Cancelled.
-  void Live(int64_t until_ns) {
+  std::vector<Task<bool>> Tasks() override {
     std::vector<Task<bool>> tasks;
     for (int i = 0; i < flags_.tasks; ++i) {
-      const auto number = static_cast<uint64_t>(i);
-      tasks.push_back(flags_.settled ? UseAll(number) : Use(lives_.Next()));
+      tasks.push_back(flags_.settled ? UseAll(static_cast<size_t>(i)) : Use(NextSeed()));
     }
-    for (Task<bool>& task : tasks) task.Start();
-    const auto is_done = [](const Task<bool>& task) { return task.done(); };
-    while (!std::all_of(tasks.begin(), tasks.end(), is_done) && NowNs() < until_ns) {
-      client()->Poll(client()->NowNs() + 1'000'000);
-      if (flags_.leave && NowNs() >= end_ns_) ::_exit(0);
-    }
-    const Begun begun = Begin();
-    closing_ = true;
-    opened_.client.reset();
-    opened_.tables.clear();
-    const int64_t took_ns = Took(begun);
-    if (took_ns > kDestroyNs + kLateNs)
-      log_.Violation(fmt::format("a client was destroyed in {} ms", took_ns / 1'000'000));
-    if (!std::all_of(tasks.begin(), tasks.end(), is_done)) {
-      log_.Violation("an operation did not end when its client was destroyed");
-      std::fflush(nullptr);
-      ::_exit(0);  // The client that it waits for is gone.
-    }
-    closing_ = false;
+    return tasks;
   }
-  static size_t Descriptors() {
-    const std::filesystem::directory_iterator all("/proc/self/fd");
-    return static_cast<size_t>(std::distance(begin(all), end(all)));
-  }
-  Client* client() const { return opened_.client.get(); }
 
   // Returns whether a key is in a table. Keys are in the tree and the tables in turn.
   bool IsOfTable(size_t key) const { return key % (flags_.tables.size() + 1) != 0; }
   Table* TableOf(size_t key) const {
-    return IsOfTable(key) ? opened_.tables[key % (flags_.tables.size() + 1) - 1].get() : nullptr;
+    return IsOfTable(key) ? tables_[key % (flags_.tables.size() + 1) - 1].get() : nullptr;
   }
   size_t ChooseKey(Random* random) const {
     const size_t hot = flags_.keys / 16 + 1;
@@ -196,15 +103,9 @@ class SoakClient {
 
   Task<bool> Use(uint64_t seed) {
     Random random(seed);
-    const auto pause_ns = static_cast<uint64_t>(2e9 * flags_.tasks / flags_.operations_per_second);
-    while (!closing_ && NowNs() < end_ns_) {
+    while (!closing() && NowNs() < end_ns()) {
       const int64_t begin_ns = NowNs();
-      CallOptions call;
-      call.path = std::array{Path::kServer, Path::kClient, Path::kHybrid}[random.Below(3)];
-      // Some have hardly any time, others more than a takeover takes.
-      const int64_t timeout_us = flags_.timeout_ms * 1000;
-      call.timeout_us =
-          random.Below(4) == 0 ? 1 + static_cast<int64_t>(random.Below(static_cast<uint64_t>(timeout_us))) : timeout_us;
+      const CallOptions call = DrawCall(&random);
       int all = 0;
       for (const int weight : profile_.weights) all += weight;
       int at = static_cast<int>(random.Below(static_cast<uint64_t>(all)));
@@ -222,41 +123,9 @@ class SoakClient {
           co_await Read(key, what == 3 ? Kind::kContains : Kind::kGet, call);
         }
       }
-      if (closing_) break;
-      const int64_t rest_ns = begin_ns + static_cast<int64_t>(random.Below(pause_ns + 1)) - NowNs();
-      co_await client()->AsyncSleepUntil(client()->NowNs() + rest_ns);
+      if (!closing()) co_await Pace(begin_ns, &random);
     }
     co_return true;
-  }
-
-  struct Begun {
-    int64_t at_ns, kept_ns;
-  };
-  Begun Begin() const { return {NowNs(), ticker_.kept_ns()}; }
-  int64_t Took(const Begun& begun) const { return NowNs() - begun.at_ns - (ticker_.kept_ns() - begun.kept_ns); }
-  // Handles the end of an operation: checks its error and its duration.
-  void Ended(const char* what, const std::string& key, const Begun& begun, const CallOptions& call,
-             const absl::Status& status) {
-    ++operations_;
-    const int64_t took_ns = Took(begun);
-    if (took_ns > *call.timeout_us * 1000 + kLateNs) {
-      log_.Violation(fmt::format("{} {} by {} took {} ms with a timeout of {} ms: {}", what, key, ToString(*call.path),
-                                 took_ns / 1'000'000, *call.timeout_us / 1000, status.ToString()));
-    }
-    if (status.ok()) return;
-    ++failed_;
-    last_error_ = status.ToString();
-    switch (status.code()) {
-      case absl::StatusCode::kUnavailable:
-      case absl::StatusCode::kDeadlineExceeded:
-      case absl::StatusCode::kResourceExhausted:
-        return;
-      case absl::StatusCode::kCancelled:
-        if (!closing_) log_.Violation(fmt::format("{} {} while its client lives: {}", what, key, status.ToString()));
-        return;
-      default:
-        if (!IsMaybeApplied(status)) log_.Violation(fmt::format("{} {}: {}", what, key, status.ToString()));
-    }
   }
 
   Task<bool> Write(size_t key, Kind kind, CallOptions call) {
@@ -353,7 +222,7 @@ class SoakClient {
       const auto batch = co_await scan.AsyncNextBatch();
       Ended("scan", options.from, begun, call, batch.status());
       if (!batch.ok()) {
-        if (closing_ || ++errors > kScanErrorsMax) co_return false;
+        if (closing() || ++errors > kScanErrorsMax) co_return false;
         continue;
       }
       if (batch->empty()) break;
@@ -392,7 +261,7 @@ class SoakClient {
       right = right && co_await Read(key, Kind::kGet, call);
       if (!right) {
         log_.Violation(fmt::format("{} cannot be read and written, although there are no more faults: {}", KeyName(key),
-                                   last_error_));
+                                   last_error()));
         co_return false;
       }
     }
@@ -402,14 +271,9 @@ class SoakClient {
   const Flags& flags_;
   const Profile& profile_;
   OperationLog log_;
-  const Ticker ticker_;
   std::vector<bool> banned_;
-  Random lives_;
-  Opened opened_;
-  bool closing_ = false;  // Its client is being destroyed.
-  int64_t end_ns_ = 0;
-  std::string last_error_;
-  uint64_t operations_begun_ = 0, operations_ = 0, failed_ = 0;
+  std::vector<std::unique_ptr<Table>> tables_;
+  uint64_t operations_begun_ = 0;
 };
 
 absl::Status Run(const Flags& flags) {
@@ -425,25 +289,13 @@ absl::Status Run(const Flags& flags) {
 int Main(int argc, char** argv) {
   Flags flags;
   CLI::App app{"Run a client of the soak test (tests/soak/soak.py)."};
-  app.add_option("--cluster", flags.cluster)->required();
-  app.add_option("--log", flags.log)->required();
-  app.add_option("--process", flags.process)->required();
-  app.add_option("--fabric", flags.fabric);
-  app.add_option("--secret-file", flags.secret_file);
+  flags.AddTo(&app);
   app.add_option("--profile", flags.profile);
   app.add_option("--tables", flags.tables);
   app.add_option("--keys", flags.keys);
   app.add_option("--value-bytes-max", flags.value_bytes_max);
-  app.add_option("--tasks", flags.tasks);
-  app.add_option("--seconds", flags.seconds);
-  app.add_option("--life", flags.life_seconds);
   app.add_option("--dump-from", flags.dump_from_ns);
   app.add_option("--dump-to", flags.dump_to_ns);
-  app.add_option("--rate", flags.operations_per_second);
-  app.add_option("--timeout-ms", flags.timeout_ms);
-  app.add_flag("--leave", flags.leave);
-  app.add_flag("--settled", flags.settled);
-  app.add_option("--seed", flags.seed);
   CLI11_PARSE(app, argc, argv);
   const absl::Status status = Run(flags);
   if (!status.ok()) fmt::print(stderr, "soak_client: {}\n", status.ToString());

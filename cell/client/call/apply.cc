@@ -52,7 +52,7 @@ Task<absl::StatusOr<ApplyResult>> ApplyToKey(Session* session, const std::string
   std::optional<RequestId> id;
   const int64_t deadline_ns = session->ContextOf(options).deadline_ns;
   while (table == nullptr && !session->closed() && !id.has_value()) {
-    id = session->slots()->Take();
+    id = session->TakeSlot();
     if (id.has_value()) break;
     if (session->NowNs() >= deadline_ns) co_return absl::DeadlineExceededError("waited too long for other functions");
     co_await session->loop()->SleepUntil(session->NowNs() + kSlotPauseNs);
@@ -62,7 +62,7 @@ Task<absl::StatusOr<ApplyResult>> ApplyToKey(Session* session, const std::string
       session, table, tries.write, options, [session, &tries](KeyRouter* router, const CallContext& context) {
         return ApplyHere(session, router, &tries, context);
       });
-  if (id.has_value()) session->slots()->Give(id->slot);
+  if (id.has_value()) session->slots()->Give(*id);
   if (applied.ok()) co_return ApplyResult(*std::move(applied));
   // An error of the last request does not tell whether an earlier request was applied.
   if (tries.write.again && !IsMaybeApplied(applied.status())) co_return tries.why;

@@ -111,7 +111,8 @@ absl::StatusOr<RangeSlice> ParseSlice(ConstBytes reply, MessageKind kind, std::s
   return RangeSlice{result.pairs, std::string(next)};
 }
 
-// Uploads a large value in pieces. Returns the upload's number.
+}  // namespace
+
 Task<absl::StatusOr<uint16_t>> Upload(Session* session, WorkerConnection* worker, std::string_view value,
                                       int64_t deadline_ns) {
   const uint16_t upload = co_await session->connections()->TakeNumber(worker, deadline_ns);
@@ -129,8 +130,6 @@ Task<absl::StatusOr<uint16_t>> Upload(Session* session, WorkerConnection* worker
   }
   co_return upload;
 }
-
-}  // namespace
 
 absl::Status CheckKey(std::string_view key, size_t key_bytes_max, std::string_view takers) {
   if (key.empty()) return absl::InvalidArgumentError("a key must have at least one byte");

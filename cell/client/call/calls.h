@@ -49,6 +49,10 @@ Task<absl::StatusOr<bool>> FetchBytes(Session* session, WorkerConnection* worker
 // worker itself can tell.
 Task<ServerTime::Life> LifeAt(Session* session, WorkerConnection* worker, Expiry expiry, CallContext context);
 
+// Uploads a large value in pieces. Returns the upload's number, which the caller gives back (Connections::GiveNumber).
+Task<absl::StatusOr<uint16_t>> Upload(Session* session, WorkerConnection* worker, std::string_view value,
+                                      int64_t deadline_ns);
+
 // The expiry and the stamp of a pair that a get has found.
 struct PairFacts {
   Expiry expiry = kNeverExpires;

@@ -2,6 +2,7 @@
 // Not thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -51,8 +52,15 @@ Task<absl::StatusOr<T>> Operate(Session* session, const std::string* table, std:
     Attempt<T> result = co_await here(&router, context);
     if (!result.ok()) co_return result.status();
     if (result->has_value()) co_return **std::move(result);
+    if (const int64_t pause_ns = router.TakePauseNs(); pause_ns > 0) {
+      co_await session->loop()->SleepUntil(std::min(context.deadline_ns, session->NowNs() + pause_ns));
+    }
     if (session->NowNs() >= context.deadline_ns) {
       if (!router.refused().ok()) co_return router.refused();
+      if (router.locked()) {
+        co_return absl::DeadlineExceededError(
+            fmt::format("a transaction that has not ended holds key {}, or one beside it", ForMessage(key)));
+      }
       const absl::Status failure = session->view()->failure();
       if (!failure.ok()) {
         co_return WithFailure(fmt::format("key {} could not be reached within the call's timeout, and the region table "

@@ -10,7 +10,8 @@ namespace cell {
 namespace {
 
 constexpr int64_t kPauseNs = 20'000;
-constexpr int kPauseDoublings = 8;  // Up to 5 ms.
+constexpr int kPauseDoublings = 8;   // Up to 5 ms.
+constexpr int kLockedDoublings = 9;  // Up to 10 ms.
 
 }  // namespace
 
@@ -50,6 +51,11 @@ absl::Status KeyRouter::GoTo(Pointer root) {
 }
 
 absl::Status KeyRouter::Follow(const RouteView& route) {
+  if (route.kind == RouteKind::kLocked) {
+    pause_ns_ = kPauseNs << std::min(locked_++, kLockedDoublings);
+    return absl::OkStatus();
+  }
+  locked_ = 0;
   switch (route.kind) {
     case RouteKind::kChild:
       if (route.has_range) {
@@ -62,6 +68,7 @@ absl::Status KeyRouter::Follow(const RouteView& route) {
     case RouteKind::kRestart:
     case RouteKind::kNotHeld:
     case RouteKind::kTooLow:
+    case RouteKind::kLocked:
       break;
   }
   return Restart();
@@ -91,6 +98,7 @@ absl::Status KeyRouter::GoRight(Pointer next) {
 }
 
 absl::Status KeyRouter::Restart() {
+  locked_ = 0;
   session_->tree()->routes()->Drop(key_);
   session_->tree()->nodes()->Drop(cached_node_);
   if (worker() != nullptr && worker()->up) session_->connections()->ForgetRegion(*worker(), root_.region());

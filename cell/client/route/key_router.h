@@ -44,6 +44,12 @@ class KeyRouter {
 
   // Follows a worker's answer that leads on. Returns an error only if this never ends.
   absl::Status Follow(const RouteView& route);
+  // Returns how long to wait before the meganode is asked again, because a transaction holds what was asked for; 0 if
+  // it is not so.
+  int64_t TakePauseNs() { return std::exchange(pause_ns_, 0); }
+  // Returns whether the last answer was that.
+  bool locked() const { return locked_ > 0; }
+
   // Follows this client's own search of the meganode, which led on: `walk` ended with kElsewhere or kRestart. `cached`
   // says whether the last node came from the cache.
   absl::Status Follow(const Walk& walk, Walk::Step step, bool cached);
@@ -73,6 +79,8 @@ class KeyRouter {
   int restarts_ = 0;           // How often the search started over from a newer region table.
   bool must_refresh_ = false;  // FindConnection must read the region table first.
   absl::Status refused_;
+  int locked_ = 0;        // How often in a row the answer was that a transaction holds the key.
+  int64_t pause_ns_ = 0;  // For TakePauseNs.
 };
 
 }  // namespace cell

@@ -2,6 +2,7 @@
 // thread-safe.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -12,11 +13,11 @@ namespace cell {
 
 class RequestSlots {
  public:
-  // `client` is a number above 0 that no other client has.
+  // `client` is a number above 0 that no other client has, and had.
   explicit RequestSlots(uint64_t client) : client_(client) {}
 
   // Takes a free slot, and returns the id of its next request. Returns nullopt if all slots are taken. The caller sets
-  // `until`, and calls Give when the request has ended.
+  // `until`, and calls Give when the request has ended, or Retire.
   std::optional<RequestId> Take() {
     if (free_.empty()) {
       if (numbers_.size() == kRequestSlots) return std::nullopt;
@@ -27,10 +28,20 @@ class RequestSlots {
     free_.pop_back();
     return RequestId{client_, ++numbers_[slot], 0, slot};
   }
-  void Give(uint16_t slot) { free_.push_back(slot); }
+  // Does nothing for an id from before the last Renew.
+  void Give(const RequestId& id) {
+    if (id.client == client_) free_.push_back(id.slot);
+  }
+  // Never gives the slot to another request: a server may have to remember this one for any time.
+  void Retire(const RequestId& id) { retired_ += id.client == client_; }
+  // Returns whether there are few slots left that can be used again. Call Renew then.
+  bool worn_out() const { return retired_ > kRequestSlots / 2; }
+  // Begins again with new slots, as another client. Requests in flight keep their ids.
+  void Renew(uint64_t client) { *this = RequestSlots(client); }
 
  private:
-  const uint64_t client_;
+  uint64_t client_;
+  size_t retired_ = 0;
   std::vector<uint64_t> numbers_;  // By slot: that of its last request.
   std::vector<uint16_t> free_;
 };

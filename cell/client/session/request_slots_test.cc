@@ -19,11 +19,32 @@ TEST(RequestSlots, NoTwoRequestsInFlightHaveASlot) {
     EXPECT_TRUE(taken.insert(id->slot).second);
   }
   EXPECT_FALSE(slots.Take().has_value());
-  slots.Give(5);
+  slots.Give({7, 1, 0, 5});
   const std::optional<RequestId> id = slots.Take();
   ASSERT_TRUE(id.has_value());
   EXPECT_EQ(id->slot, 5);
   EXPECT_EQ(id->number, 2u) << "the slot's next request has another id";
+}
+
+TEST(RequestSlots, AreRenewedWhenMostAreRetired) {
+  RequestSlots slots(7);
+  const RequestId first = *slots.Take();
+  for (int i = 0; i <= kRequestSlots / 2; ++i) {
+    EXPECT_FALSE(slots.worn_out());
+    slots.Retire(*slots.Take());
+  }
+  EXPECT_TRUE(slots.worn_out());
+  slots.Renew(8);
+  EXPECT_FALSE(slots.worn_out());
+  std::set<uint16_t> taken;
+  for (int i = 0; i < kRequestSlots; ++i) {
+    const std::optional<RequestId> id = slots.Take();
+    ASSERT_TRUE(id.has_value());
+    EXPECT_EQ(id->client, 8u);
+    EXPECT_TRUE(taken.insert(id->slot).second);
+  }
+  slots.Give(first);
+  EXPECT_FALSE(slots.Take().has_value()) << "the slot of another client's request";
 }
 
 TEST(KnownStamp, SaysUntilWhenARequestMayBeTried) {

@@ -38,6 +38,11 @@ class Session {
   TableView* view() { return &view_; }
   TreeReader* tree() { return &tree_; }
   RequestSlots* slots() { return &slots_; }
+  // Takes a slot, as RequestSlots::Take does. REQUIRES: the session is not closed.
+  std::optional<RequestId> TakeSlot() {
+    if (slots_.worn_out()) slots_.Renew(loop_.fabric()->UniqueNumber());
+    return slots_.Take();
+  }
   // Shorthands of the loop and the view.
   int64_t NowNs() const { return loop_.NowNs(); }
   int64_t now_ns() const { return loop_.now_ns(); }

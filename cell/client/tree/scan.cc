@@ -95,6 +95,10 @@ class Scan::Cursor : public DetachedTask {
         leaves_.Forget();
         from_here_ = false;
       }
+      if (const int64_t pause_ns = router_.has_value() ? router_->TakePauseNs() : 0; pause_ns > 0) {
+        co_await session_->loop()->SleepUntil(std::min(context.deadline_ns, session_->NowNs() + pause_ns));
+        context.path = Path::kServer;
+      }
       if (AsksServer(status, context)) {
         context.path = Path::kServer;
         status = absl::OkStatus();

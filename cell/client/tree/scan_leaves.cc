@@ -48,6 +48,9 @@ Task<absl::StatusOr<ScanLeaves::Leg>> ScanLeaves::Fill(KeyRouter* router, ScanPo
         if (!status.ok()) co_return status;
         co_return filling.leg;
       }
+      if (walked_.leaf.locked() && !Mutated(Mutant::kLocksUnseen)) {
+        co_return absl::AbortedError("a transaction perhaps writes a key of the leaf, and the server knows which");
+      }
       leaf_ready_ = from_here = true;
       kept_ = false;
     }
@@ -260,7 +263,9 @@ void ScanLeaves::VisitAhead(const ScanPosition& position) {
   if (fault == NodeFault::kNone) walked_.leaf = view;
   Walk::Step step = fault == NodeFault::kNone ? walk_.Visit(view) : walk_.Failed(fault);
   if (fault == NodeFault::kNone && Mutated(Mutant::kLeafAheadUnchecked)) step = Walk::Step::kArrived;
-  leaf_ready_ = step == Walk::Step::kArrived;
+  // A locked leaf is read again, by a walk of its own.
+  const bool locked = fault == NodeFault::kNone && view.locked() && !Mutated(Mutant::kLocksUnseen);
+  leaf_ready_ = step == Walk::Step::kArrived && !locked;
   walk_goes_on_ = step == Walk::Step::kRead;
 }
 

@@ -28,6 +28,8 @@ Task<absl::StatusOr<bool>> Search(Session* session, KeyRouter* router, std::stri
     co_return false;
   }
   const bool arrived = *step == Walk::Step::kArrived;
+  // A transaction perhaps writes the key. The server knows.
+  if (arrived && to->leaf.locked() && !Mutated(Mutant::kLocksUnseen)) co_return absl::AbortedError("");
   if (pair != nullptr) {
     pair->reset();
     const std::optional<int> found = arrived ? to->leaf.Find(key) : std::nullopt;
@@ -40,9 +42,9 @@ Task<absl::StatusOr<bool>> Search(Session* session, KeyRouter* router, std::stri
   co_return false;
 }
 
-// Sets *facts, if that is not null, to those of the found pair.
+// Sets *facts, if that is not null, to those of the found pair. `token`: see GetFromTree.
 Task<Attempt<Value>> GetByReads(Session* session, KeyRouter* router, std::string_view key, CallContext context,
-                                PairFacts* facts = nullptr) {
+                                PairFacts* facts = nullptr, LeafToken* token = nullptr) {
   WalkedLeaf walked(session->tree()->pool());
   std::optional<LeafPair> pair;
   for (int attempt = 0; attempt < kReadAttemptsMax; ++attempt) {
@@ -51,11 +53,13 @@ Task<Attempt<Value>> GetByReads(Session* session, KeyRouter* router, std::string
     if (!here.ok()) co_return here.status();
     if (!*here && Mutated(Mutant::kStaleCacheTrusted)) co_return Value();
     if (!*here) co_return std::nullopt;
-    if (pair.has_value() && pair->expiry != kNeverExpires) {
+    const bool expires = pair.has_value() && pair->expiry != kNeverExpires;
+    if (expires) {
       const ServerTime::Life life = co_await LifeAt(session, router->worker(), pair->expiry, context);
       if (life == ServerTime::Life::kUndecided) break;
       if (life == ServerTime::Life::kExpired) pair.reset();
     }
+    if (token != nullptr) *token = expires ? LeafToken() : LeafToken(router->holder(), walked.leaf);
     if (facts != nullptr && pair.has_value()) *facts = {pair->expiry, pair->stamp};
     if (!pair.has_value() || pair->is_inline) {
       if (session->view()->Leased(router->holder())) {
@@ -97,6 +101,7 @@ Task<Attempt<Value>> GetByReads(Session* session, KeyRouter* router, std::string
                                            // position.
     if (session->now_ns() >= context.deadline_ns) co_return absl::DeadlineExceededError("the get took too long");
   }
+  if (token != nullptr) *token = LeafToken();
   // Its server can read it between two writes if it is written as fast as it is read, knows whether it has expired, and
   // whether this client may have it.
   co_return co_await GetByCall(session, router, key, context, facts);
@@ -154,12 +159,13 @@ Task<Attempt<Result>> WriteHereByPath(Session* session, KeyRouter* router, KeyWr
 
 }  // namespace
 
-Task<absl::StatusOr<Value>> GetFromTree(Session* session, std::string_view key, CallOptions options) {
+Task<absl::StatusOr<Value>> GetFromTree(Session* session, std::string_view key, CallOptions options, LeafToken* token) {
   return RunRead<Value>(session, nullptr, OperationKind::kGet, key, options,
-                        [session, key](KeyRouter* router, const CallContext& context) {
+                        [session, key, token](KeyRouter* router, const CallContext& context) {
+                          if (token != nullptr) *token = LeafToken();  // An earlier attempt may have set it.
                           return session->ChoosePath(router->selector(), context) == Path::kServer
                                      ? GetByCall(session, router, key, context)
-                                     : GetByReads(session, router, key, context);
+                                     : GetByReads(session, router, key, context, nullptr, token);
                         });
 }
 

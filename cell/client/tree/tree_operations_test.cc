@@ -6,6 +6,7 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cell/client/tree/tree_test.h"
 
@@ -95,6 +96,54 @@ TEST_F(InlineTreeOperationsTest, ADamagedPairInALeafWithARightCrcIsAnError) {
   const absl::StatusOr<Value> got = Get(KeyOf(5));
   EXPECT_EQ(got.status().code(), absl::StatusCode::kDataLoss) << got.status();
   EXPECT_THAT(got.status().message(), ::testing::HasSubstr(KeyOf(5)));
+}
+
+TEST_F(InlineTreeOperationsTest, ATokenTellsWhetherALeafHasChanged) {
+  const std::string first = KeyOf(5), last = KeyOf(95), absent = "key0955";
+  ASSERT_NE(LeafOf(first).self(), LeafOf(last).self());
+  std::vector<LeafToken> tokens(3);
+  const auto read = [&] {
+    EXPECT_EQ(*session_.Run(GetFromTree(&session_, first, Over(Path::kClient), &tokens[0])), ValueOf(first));
+    EXPECT_EQ(*session_.Run(GetFromTree(&session_, last, Over(Path::kClient), &tokens[1])), ValueOf(last));
+    EXPECT_EQ(*session_.Run(GetFromTree(&session_, absent, Over(Path::kClient), &tokens[2])), std::nullopt);
+  };
+  const auto unchanged = [&] { return session_.Run(LeavesUnchanged(&session_, tokens, INT64_MAX)); };
+  read();
+  EXPECT_TRUE(unchanged());
+  EXPECT_EQ(metrics().calls, 0u);
+  Put(&tree_, last);  // The same value.
+  EXPECT_FALSE(unchanged());
+  read();
+  EXPECT_TRUE(unchanged());
+  // A key appears in the leaf in which it was looked for, and goes again.
+  Put(&tree_, absent);
+  ASSERT_TRUE(tree_.Delete(absent).ok());
+  EXPECT_FALSE(unchanged());
+  // A leaf that is being written.
+  read();
+  const NodeView leaf = LeafOf(first);
+  memory_->StoreWord(leaf.self().offset(), leaf.head_version() + 1);
+  EXPECT_FALSE(unchanged());
+}
+
+TEST_F(InlineTreeOperationsTest, ThereIsNoTokenOfAKeyThatTheServerHasRead) {
+  LeafToken token;
+  EXPECT_TRUE(session_.Run(GetFromTree(&session_, KeyOf(5), Over(Path::kClient), &token)).ok());
+  EXPECT_NE(token.holder.worker, nullptr);
+  Answer(KeyOf(5), "the worker's");
+  EXPECT_EQ(*session_.Run(GetFromTree(&session_, KeyOf(5), Over(Path::kServer), &token)), "the worker's");
+  EXPECT_EQ(token.holder.worker, nullptr);
+  EXPECT_FALSE(session_.Run(LeavesUnchanged(&session_, {&token, 1}, INT64_MAX)));
+}
+
+// Otherwise another server may have written there since the token's leaf was read.
+TEST_F(InlineTreeOperationsTest, ATokenOfARegionThatHasMovedTellsNothing) {
+  LeafToken token;
+  EXPECT_TRUE(session_.Run(GetFromTree(&session_, KeyOf(5), Over(Path::kClient), &token)).ok());
+  EXPECT_TRUE(session_.Run(LeavesUnchanged(&session_, {&token, 1}, INT64_MAX)));
+  ++token.holder.epoch;
+  --token.holder.revision;
+  EXPECT_FALSE(session_.Run(LeavesUnchanged(&session_, {&token, 1}, INT64_MAX)));
 }
 
 TEST_F(TreeOperationsTest, AKeyThatIsNotThereCostsNoExtent) {

@@ -38,6 +38,10 @@ absl::Status TooFull(uint32_t left, uint32_t right) {
       "regions {} and {} together are too full to be joined: they would fill half of one or more", left, right));
 }
 
+absl::Status Unheard(uint32_t region) {
+  return absl::UnavailableError(fmt::format("other regions have to hear of transactions of region {}", region));
+}
+
 }  // namespace
 
 Joiner::Joiner(const WorkerContext& context, Migrator* migrator, RoutePublisher* routes, const HeldWrites* held,
@@ -377,9 +381,11 @@ Task<absl::Status> Joiner::CopyAndCommit(HeldRegion* left, HeldRegion* right) {
   const uint32_t left_id = left->region(), right_id = right->region();
   const bool of_table = right->hash != nullptr;
   const int64_t frozen_ns = clock_->NowNs();
+  // The left region may have taken part in the same transaction, and would not know who else has to hear of it.
+  if (right->outcomes.open() > 0) co_return Unheard(right_id);
   right->ChangeState(RegionState::kFrozen);
-  absl::Status status;
-  if (logs_->on()) status = co_await logs_->Settled(right_id);
+  absl::Status status = co_await logs_->Settled(right_id);
+  if (status.ok() && right->outcomes.open() > 0) status = Unheard(right_id);
   if (status.ok() && (left->lost() || right->lost())) status = Lost();
   if (status.ok() && !(RegionJoin::Fits(*left, *right) && RegionJoin::LeavesRoom(*left))) {
     status = TooFull(left_id, right_id);

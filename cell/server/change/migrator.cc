@@ -22,6 +22,8 @@ constexpr int64_t kOfferedPatience = 10;
 constexpr size_t kReadPartsMax = 16;    // At once...
 constexpr uint32_t kReadPagesMax = 64;  // ...and together.
 constexpr size_t kWhyBytesMax = 300;
+constexpr int64_t kSettlePauseNs = 50'000;
+constexpr int64_t kSettleNsMax = 100'000'000;  // How long a frozen region waits for the end of transactions.
 
 absl::Status NoSuchMigration(uint32_t region) {
   return absl::FailedPreconditionError(fmt::format("this worker is not migrating region {}, or no longer", region));
@@ -152,6 +154,12 @@ absl::Status Migrator::ServeStep(const IncomingCall& call, const Parsed<Migratio
     EndOutgoing(id, MigrationPhase::kKept);
     return failed;
   }
+  // Its writes wait meanwhile, and the transaction may have to wait for a server that is away.
+  const bool waits = outgoing.phase() == MigrationPhase::kFrozen && !region->transactions.empty();
+  if (waits && clock_->NowNs() - *outgoing.frozen_ns > kSettleNsMax) {
+    EndOutgoing(id, MigrationPhase::kKept);
+    return absl::UnavailableError(fmt::format("transactions of region {} have not ended yet", id));
+  }
   const bool begins = request.fixed.step == MigrationStep::kBegin;
   if (begins == outgoing.begun() || (outgoing.begun() && outgoing.target != call.peer)) return NoSuchMigration(id);
   outgoing.heard_ns = clock_->NowNs();
@@ -205,6 +213,7 @@ absl::Status Migrator::ServeStep(const IncomingCall& call, const Parsed<Migratio
 }
 
 bool Migrator::Settled(HeldRegion* region) {
+  if (!region->transactions.empty()) return false;
   if (region->log == nullptr) return true;
   region->RequestFlush();
   region->memory->header().log_sequence = region->log->appended();
@@ -449,6 +458,7 @@ Task<absl::StatusOr<uint64_t>> Migrator::CopyWritten(const Incoming& incoming, M
     const absl::StatusOr<MigrationReply> reply = ParseMigrationReply(AsBytes(*answer), &runs);
     if (!reply.ok()) co_return reply.status();
     more = reply->more;
+    if (more > 0 && runs.empty()) co_await scheduler_->Sleep(kSettlePauseNs);
     const uint64_t pages_max = incoming.memory->bytes() / WrittenPages::kPageBytes;
     std::vector<std::byte> pages_read((kReadPagesMax + kRunPagesMax) * WrittenPages::kPageBytes);
     for (size_t at = 0; at < runs.size();) {

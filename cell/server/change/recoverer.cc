@@ -7,6 +7,7 @@
 #include "cell/cluster/membership_await.h"
 #include "cell/cluster/placement.h"
 #include "cell/server/region/region_rebuild.h"
+#include "cell/server/request/transaction_requests.h"
 #include "nlohmann/json.hpp"
 #include "spdlog/spdlog.h"
 
@@ -390,6 +391,7 @@ absl::Status Recoverer::Replay(uint32_t region, uint64_t epoch, const RegionTabl
   replayed->cuts = replay.cuts();
   replayed->joined = replay.joined();
   replayed->outcomes = replay.outcomes();
+  replayed->prepared = replay.prepared();
   replayed->records = replay.records();
   replayed->torn_bytes = replay.torn_bytes();
   const bool stamps = !replayed->content.hash_range.has_value() && replayed->content.range.tier == 0;
@@ -446,6 +448,11 @@ Task<absl::Status> Recoverer::RecoverOne(uint32_t region, uint64_t epoch, int64_
   const int64_t waited_ns = clock_->NowNs();
   HeldRegion* const held = regions_->Arrived(region, *memory, std::move(written), epoch, RegionState::kFrozen);
   held->outcomes = std::move(replayed.outcomes);
+  status = TransactionRequests::Restore(replayed.prepared, clock_->NowNs(), held);
+  if (!status.ok()) {
+    regions_->Drop(region);
+    co_return status;
+  }
   RegionClaim held_claim(held, ClaimPurpose::kRecover);
   held->SetLog(std::make_shared<RegionLog>(region, static_cast<uint32_t>(epoch), replayed.next_sequence,
                                            std::move(replayed.writer), /*begun=*/true),

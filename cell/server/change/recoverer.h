@@ -101,6 +101,7 @@ class Recoverer {
     std::map<uint32_t, uint32_t> cuts;
     std::map<uint32_t, uint32_t> joined;
     Outcomes outcomes;
+    std::vector<std::string> prepared;  // Parts of transactions.
     uint64_t records = 0, torn_bytes = 0;
     // When the replay began, by the clock, and how long its steps took.
     int64_t begun_ns = 0, fence_ns = 0, rebuild_ns = 0, segment_ns = 0;

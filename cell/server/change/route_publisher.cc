@@ -114,6 +114,7 @@ Task<std::optional<absl::Status>> RoutePublisher::TryRequest(MessageKind kind, u
         co_return std::nullopt;
       case RouteKind::kRestart:
       case RouteKind::kNotHeld:
+      case RouteKind::kLocked:
         co_return absl::AbortedError(fmt::format("the search for the parent meganode failed at {}", ToString(at)));
     }
   }

@@ -181,13 +181,13 @@ Task<absl::Status> Splitter::CopyAndCut(HeldRegion* lower, RegionClaim* claim) {
 Task<absl::Status> Splitter::Cut(HeldRegion* lower, HeldRegion* upper, RegionSplit* split) {
   Counters& counters = CountersOf(*lower);
   if (lower->lost() || upper->lost()) co_return Lost();
+  const int64_t frozen_ns = clock_->NowNs();
+  lower->ChangeState(RegionState::kFrozen);
+  absl::Status status = co_await logs_->Settled(lower->region());
+  if (logs_->on()) split->TakeStamps();
+  // The lower region is frozen, so it gets no more of them.
+  if (!Mutated(Mutant::kOutcomesUnsplit)) upper->TakeOutcomes(*lower);
   if (logs_->on()) {
-    const int64_t frozen_ns = clock_->NowNs();
-    lower->ChangeState(RegionState::kFrozen);
-    absl::Status status = co_await logs_->Settled(lower->region());
-    split->TakeStamps();
-    // The lower region is frozen, so it gets no more of them.
-    if (!Mutated(Mutant::kOutcomesUnsplit)) upper->TakeOutcomes(*lower);
     if (status.ok()) status = co_await logs_->Flushed(upper->region());
     if (status.ok()) status = split->mirrored();
     if (status.ok()) {
@@ -195,14 +195,13 @@ Task<absl::Status> Splitter::Cut(HeldRegion* lower, HeldRegion* upper, RegionSpl
       Reach(*lower, "cut logged");
       status = co_await logs_->Flushed(lower->region());
     }
-    lower->Unfreeze();
-    NoteLongest(&counters.longest_frozen_ns, clock_->NowNs() - frozen_ns);
-    if (!status.ok()) co_return status;
   }
+  lower->Unfreeze();
+  NoteLongest(&counters.longest_frozen_ns, clock_->NowNs() - frozen_ns);
+  if (!status.ok()) co_return status;
   if (lower->lost() || upper->lost()) co_return Lost();
-  if (!logs_->on() && !Mutated(Mutant::kOutcomesUnsplit)) upper->TakeOutcomes(*lower);
   const int64_t begun_ns = clock_->NowNs();
-  const absl::Status status = split->Cut();
+  status = split->Cut();
   NoteLongest(&counters.longest_cut_ns, clock_->NowNs() - begun_ns);
   co_return status;
 }

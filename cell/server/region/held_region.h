@@ -16,10 +16,12 @@
 #include "cell/io/fabric/fabric.h"
 #include "cell/layout/outcome.h"
 #include "cell/layout/wire.h"
+#include "cell/layout/wire_transaction.h"
 #include "cell/log/region_log.h"
 #include "cell/region/outcomes.h"
 #include "cell/region/region_memory.h"
 #include "cell/server/region/region_lifecycle.h"
+#include "cell/server/region/transactions.h"
 #include "cell/tree/meganode.h"
 #include "pilaf/hash_table.h"
 
@@ -48,6 +50,14 @@ struct Verdict {
   std::string result = {};  // The function's.
 };
 
+// The answer to a step of a transaction.
+struct TransactAnswer {
+  TransactOutcome outcome;
+  uint64_t stamp = 0;
+  std::string key = {};            // kBeyond: where the range goes on.
+  Expiry expires = kNeverExpires;  // kPrepared: see TransactReply.
+};
+
 // A write whose record is in the log. It is applied and answered once that is on disk. A slice of a range is one for
 // each leaf, of which only the last is answered.
 struct PendingWrite {
@@ -63,12 +73,32 @@ struct PendingWrite {
   std::vector<std::string> keys = {};  // Those of one leaf, in order, instead of `key`.
   std::shared_ptr<DeletedSlice> slice = nullptr;
   bool clears = false;  // It deletes all pairs of the region, instead of `keys`.
+  // Set for steps of transactions, and the one that is committed or aborted by this.
+  std::optional<TransactAnswer> answer = {};
+  std::shared_ptr<RegionTransaction> commits = nullptr;
+  std::shared_ptr<RegionTransaction> aborts = nullptr;
 
   bool refused() const { return verdict.has_value() && verdict->refused; }
   bool Changes(std::string_view a_key) const {
     if (refused()) return false;
+    if (answer.has_value()) {
+      const PairStore::Prepared* put = nullptr;
+      return commits != nullptr && commits->WriteOf(a_key, &put) != nullptr;
+    }
     if (kind != MessageKind::kDeleteRange) return key == a_key;
     return clears || std::binary_search(keys.begin(), keys.end(), a_key);
+  }
+  // Returns whether it changes a key from `from` on and below `to`, unless that is empty.
+  bool ChangesAny(std::string_view from, std::string_view to) const {
+    const auto in_range = [&](std::string_view a_key) { return a_key >= from && (to.empty() || a_key < to); };
+    if (refused()) return false;
+    if (commits != nullptr) {
+      return std::any_of(commits->operations.begin(), commits->operations.end(),
+                         [&](const PartOperation& one) { return one.writes() && in_range(one.key); });
+    }
+    if (answer.has_value()) return false;
+    if (kind != MessageKind::kDeleteRange) return in_range(key);
+    return clears || std::any_of(keys.begin(), keys.end(), in_range);
   }
 };
 
@@ -98,7 +128,9 @@ class HeldRegion {
         hash(dynamic_cast<HashTable*>(store.get())),
         epoch_(epoch),
         unclaimed_(unclaimed),
-        state_(state) {}
+        state_(state) {
+    if (tree != nullptr) tree->set_locks(&transactions.locks);
+  }
   ~HeldRegion();
 
   uint32_t region() const { return store->region(); }
@@ -219,12 +251,25 @@ class HeldRegion {
     outcomes.Remember(from.outcomes);
     LogOutcomes();
   }
-  // Appends all of them to the log, if there is one.
+  // Appends all of them to the log, if there is one, and the parts that are prepared.
   void LogOutcomes() {
     if (log == nullptr) return;
     outcomes.Forget(memory->header().last_stamp);
     outcomes.ForEach([this](const Outcome& outcome) { log->Append(RecordKind::kOutcome, "", EncodeOutcome(outcome)); });
+    for (const auto& [owner, transaction] : transactions.all()) {
+      if (transaction->logged && !transaction->committed) LogPrepared(*transaction);
+    }
   }
+  // Appends its part to the log. Returns the record's number. REQUIRES: there is a log.
+  uint64_t LogPrepared(const RegionTransaction& transaction) {
+    return log->Append(RecordKind::kPrepared, "", EncodePrepared(transaction.prepared()));
+  }
+
+  // Only TransactionRequests changes them.
+  Transactions transactions;
+  // Returns whether no transaction needs the region to be what it is: none has a part here that others decide on, and
+  // none was decided here of which others have to hear.
+  bool settled() const { return transactions.empty() && outcomes.open() == 0; }
 
   bool sweeping = false;  // Pairs that have expired are being deleted. Only ExpirySweeper writes it.
 

@@ -4,9 +4,16 @@
 
 #include "cell/base/mutant.h"
 #include "cell/io/net/descriptors.h"
+#include "fmt/format.h"
 #include "spdlog/spdlog.h"
 
 namespace cell {
+namespace {
+
+constexpr int64_t kSettlePauseNs = 50'000;
+constexpr int64_t kSettleNsMax = 100'000'000;
+
+}  // namespace
 
 Task<absl::Status> LogFlusher::Open(uint32_t region, uint64_t epoch, uint64_t sequence,
                                     std::unique_ptr<LogWriter>* writer) {
@@ -88,12 +95,26 @@ Task<absl::Status> LogFlusher::Flushed(uint32_t region) {
 }
 
 Task<absl::Status> LogFlusher::Settled(uint32_t region) {
-  absl::Status status = co_await Flushed(region);
-  for (;;) {
+  absl::Status status;
+  if (on()) status = co_await Flushed(region);
+  int64_t waited_ns = 0;
+  while (!scheduler_->stopping()) {
     HeldRegion* const held = regions_->Find(region);
-    if (held == nullptr || held->pending.empty() || !status.ok()) co_return status;
-    co_await held->changed.Wait(scheduler_);
+    if (held == nullptr || !status.ok() || (held->pending.empty() && held->transactions.empty())) co_return status;
+    if (held->lost()) co_return absl::AbortedError("this worker no longer has the region");
+    if (held->log != nullptr && !held->log->status().ok()) co_return held->log->status();
+    // The end of a transaction may be decided elsewhere, by a server that is away, and this worker may stop before.
+    if (held->pending.empty()) {
+      waited_ns += kSettlePauseNs;
+      if (waited_ns > kSettleNsMax) {
+        co_return absl::UnavailableError(fmt::format("transactions of region {} have not ended yet", region));
+      }
+      co_await scheduler_->Sleep(kSettlePauseNs);
+    } else {
+      co_await held->changed.Wait(scheduler_);
+    }
   }
+  co_return absl::CancelledError("this server is shutting down");
 }
 
 Task<bool> LogFlusher::RemoveLog(uint32_t region, uint64_t last_epoch) {

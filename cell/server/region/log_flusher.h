@@ -90,7 +90,9 @@ class LogFlusher {
   // Waits until everything that was appended to the region's log is on disk, and a bound of its stamps that will do for
   // some time. Returns an error if it never will be.
   Task<absl::Status> Flushed(uint32_t region);
-  // Waits until everything in the region's log is applied, too. REQUIRES: the region is frozen.
+  // Waits until everything in the region's log is applied, too, and no transaction has a part there. Returns
+  // Unavailable if transactions do not end in 100 ms: their other regions may be away, or frozen like this one.
+  // REQUIRES: the region is frozen.
   Task<absl::Status> Settled(uint32_t region);
   // Opens the region's log at a sequence number. An open that finds no free descriptor is tried again until there is
   // one.

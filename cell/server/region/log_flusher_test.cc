@@ -263,6 +263,50 @@ TEST_F(LogFlusherTest, ARegionIsSettledWhenItsLoggedWritesAreApplied) {
   EXPECT_TRUE(settled.Take().ok());
 }
 
+// Its transactions may have to wait for a server that is away, and its writes wait meanwhile.
+TEST_F(LogFlusherTest, ARegionIsNotSettledForEver) {
+  std::string part;
+  AppendOperation({PartOperationKind::kDelete, "key"}, &part);
+  region()->transactions.Add(
+      std::make_shared<RegionTransaction>(PreparedPart{{1, 1, UINT64_MAX, 1}, 0, 0, 0, kRegion, "", part}, 0));
+  region()->ChangeState(RegionState::kFrozen);
+  Task<absl::Status> settled = flusher_.Settled(kRegion);
+  settled.Start();
+  PassTime(50'000'000);
+  EXPECT_FALSE(settled.done());
+  PassTime(100'000'000);
+  ASSERT_TRUE(settled.done());
+  EXPECT_TRUE(absl::IsUnavailable(settled.Take()));
+}
+
+TEST_F(LogFlusherTest, ARegionWhoseLogFailsIsNotSettled) {
+  region()->pending.emplace_back().sequence = region()->log->appended() + 1;
+  region()->ChangeState(RegionState::kFrozen);
+  Task<absl::Status> settled = flusher_.Settled(kRegion);
+  settled.Start();
+  PassTime(3 * kBoundNs);
+  EXPECT_FALSE(settled.done());
+  region()->FailLog(absl::DataLossError("the disk failed"));
+  PassTime(3 * kBoundNs);
+  ASSERT_TRUE(settled.done());
+  EXPECT_EQ(settled.Take().code(), absl::StatusCode::kDataLoss);
+  region()->pending.clear();
+}
+
+TEST_F(LogFlusherTest, ARegionThatIsLostIsNotSettled) {
+  region()->pending.emplace_back().sequence = region()->log->appended() + 1;
+  region()->ChangeState(RegionState::kFrozen);
+  Task<absl::Status> settled = flusher_.Settled(kRegion);
+  settled.Start();
+  PassTime(3 * kBoundNs);
+  EXPECT_FALSE(settled.done());
+  region()->ChangeState(RegionState::kLost);
+  PassTime(3 * kBoundNs);
+  ASSERT_TRUE(settled.done());
+  EXPECT_TRUE(absl::IsAborted(settled.Take()));
+  region()->pending.clear();
+}
+
 // What a sync that failed has dropped, the next one would not write.
 TEST_F(LogFlusherTest, ALogThatHasFailedStaysFailed) {
   Put("key");

@@ -30,6 +30,27 @@ absl::Status CheckRange(const MeganodeRange& range, uint32_t region) {
                   ToString(range.right)));
 }
 
+// Returns whether there is room for what transactions will perhaps write, as their former owner had.
+absl::Status HasRoom(const std::vector<std::string>& prepared, Meganode* tree) {
+  std::vector<PairStore::Prepared> puts;
+  absl::Status status;
+  for (const std::string& record : prepared) {
+    ASSIGN_OR_RETURN(const PreparedPart part, ParsePrepared(record));
+    ASSIGN_OR_RETURN(const std::vector<PartOperation> operations, ParseOperations(part.part));
+    for (const PartOperation& operation : operations) {
+      if (operation.kind != PartOperationKind::kPut || !status.ok()) continue;
+      tree->set_writes_kept(puts.size());
+      absl::StatusOr<PairStore::Prepared> put =
+          tree->Prepare(operation.key, operation.value, operation.digest, {0, /*of_key=*/true}, operation.expires);
+      status = put.status();
+      if (put.ok()) puts.push_back(*std::move(put));
+    }
+  }
+  for (const PairStore::Prepared& put : puts) tree->Discard(put);
+  tree->set_writes_kept(0);
+  return status;
+}
+
 absl::Status BuildMeganode(const LogReplay& replay, uint32_t region, const RegionShape& shape, RegionMemory* memory,
                            const RegionContent& content, const PairSettings& pairs) {
   RETURN_IF_ERROR(CheckRange(content.range, region));
@@ -48,6 +69,7 @@ absl::Status BuildMeganode(const LogReplay& replay, uint32_t region, const Regio
       return builder.Add(record.key, record.value, record.expiry, record.stamp);
     });
     if (status.ok()) status = builder.Finish();
+    if (status.ok()) status = HasRoom(replay.prepared(), &tree);
     if (!absl::IsResourceExhausted(status)) break;
   }
   return status;

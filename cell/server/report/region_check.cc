@@ -22,6 +22,9 @@ bool Settled(const HeldRegion& region) {
 ReservedExtents ReservedIn(const HeldRegion& region) {
   ReservedExtents reserved;
   for (const PendingWrite& write : region.pending) reserved.insert(write.prepared.extent);
+  for (const auto& [owner, transaction] : region.transactions.all()) {
+    for (const PairStore::Prepared& put : transaction->puts) reserved.insert(put.extent);
+  }
   return reserved;
 }
 

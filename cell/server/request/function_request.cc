@@ -7,8 +7,9 @@
 
 namespace cell {
 
-absl::StatusOr<size_t> Evaluate(const IncomingCall& call, const KeyedRequest& request, const Target& target,
+absl::StatusOr<size_t> Evaluate(const IncomingCall& call, const KeyedRequest& request, Target target,
                                 ValueCopies* copies, MutableBytes to) {
+  RespectLocks(request.key, /*writes=*/false, &target);
   if (target.store == nullptr) return WriteRoute(to, target, request.key);
   ASSIGN_OR_RETURN(const KeyState state, StoredState(request.key, *target.region));
   FunctionInput input;

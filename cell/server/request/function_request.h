@@ -14,7 +14,7 @@ namespace cell {
 
 // Writes the reply, or a route, and returns its size. A result that is too large for the reply is kept in `copies` if
 // the request has a number for it.
-absl::StatusOr<size_t> Evaluate(const IncomingCall& call, const KeyedRequest& request, const Target& target,
+absl::StatusOr<size_t> Evaluate(const IncomingCall& call, const KeyedRequest& request, Target target,
                                 ValueCopies* copies, MutableBytes to);
 
 }  // namespace cell

@@ -36,11 +36,13 @@ absl::StatusOr<KeyState> StateOf(std::string_view key, const HeldRegion& region)
   if (last == region.pending.rend() || Mutated(Mutant::kConditionOfStored)) return StoredState(key, region);
   KeyState state;
   state.after_sequence = last->sequence;
-  if (last->kind != MessageKind::kPut || region.store->Expired(last->prepared.expiry)) return state;
+  const PairStore::Prepared* put = last->kind == MessageKind::kPut ? &last->prepared : nullptr;
+  if (last->commits != nullptr) (void)last->commits->WriteOf(key, &put);
+  if (put == nullptr || region.store->Expired(put->expiry)) return state;
   state.exists = true;
-  state.stamp = last->prepared.stamp;
-  state.expiry = last->prepared.expiry;
-  state.value = region.store->PreparedValue(last->prepared, key);
+  state.stamp = last->commits != nullptr ? last->commits->stamp : put->stamp;
+  state.expiry = put->expiry;
+  state.value = region.store->PreparedValue(*put, key);
   return state;
 }
 

@@ -1,5 +1,6 @@
 // KeyedRequest is a parsed request about a key: a search or a get; an evaluation of a function; or a write, which is a
-// put, a delete, either with a condition, an application of a function, or a delete of a range. Pure.
+// put, a delete, either with a condition, an application of a function, a delete of a range, or a step of a
+// transaction. Pure.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,7 @@
 #include "cell/functions/functions.h"
 #include "cell/layout/wire.h"
 #include "cell/layout/wire_function.h"
+#include "cell/layout/wire_transaction.h"
 #include "fmt/format.h"
 
 namespace cell {
@@ -36,6 +38,12 @@ struct KeyedRequest {
   RequestId id = {};                             // Of a kApply, which must take effect only once if it has one.
   bool again = false;                            // A request with this id was sent before.
   uint32_t fingerprint = 0;                      // Of a kApply with an id.
+  // Of a kTransact, whose `value` is its part, or of a kDecide, which has no key.
+  TransactStep step{};
+  Decision decision{};
+  uint32_t primary = 0;
+  std::string_view others = {};
+  uint64_t stamp = 0;
 
   bool IsPut() const {
     return kind == MessageKind::kPut || kind == MessageKind::kApply || (kind == MessageKind::kWriteIf && !deletes);
@@ -45,9 +53,10 @@ struct KeyedRequest {
 };
 
 constexpr bool IsLookup(MessageKind kind) { return kind == MessageKind::kSearch || kind == MessageKind::kGet; }
+constexpr bool IsTransact(MessageKind kind) { return kind == MessageKind::kTransact || kind == MessageKind::kDecide; }
 constexpr bool IsWrite(MessageKind kind) {
   return kind == MessageKind::kPut || kind == MessageKind::kDelete || kind == MessageKind::kDeleteRange ||
-         kind == MessageKind::kWriteIf || kind == MessageKind::kApply;
+         kind == MessageKind::kWriteIf || kind == MessageKind::kApply || IsTransact(kind);
 }
 constexpr bool IsKeyed(MessageKind kind) { return IsLookup(kind) || IsWrite(kind) || kind == MessageKind::kEvaluate; }
 
@@ -102,6 +111,30 @@ inline absl::Status ParseKeyedRequest(MessageKind kind, ConstBytes message, Keye
     request->id = parsed->id();
     request->again = parsed->fixed.again != 0;
     request->fingerprint = static_cast<uint32_t>(Crc64(parsed->name, Crc64(parsed->key))) ^ request->value_bytes;
+    return absl::OkStatus();
+  }
+  if (kind == MessageKind::kTransact) {
+    const absl::StatusOr<ParsedTransact> parsed = ParseTransactRequest(message);
+    if (!parsed.ok()) return parsed.status();
+    request->root = parsed->fixed.root;
+    request->key = parsed->key;
+    request->value = parsed->value;
+    request->value_bytes = parsed->fixed.part_bytes;
+    request->upload = parsed->fixed.upload;
+    request->id = parsed->id();
+    request->step = parsed->fixed.step;
+    request->primary = parsed->fixed.primary;
+    request->others = parsed->others;
+    return absl::OkStatus();
+  }
+  if (kind == MessageKind::kDecide) {
+    const absl::StatusOr<DecideRequest> parsed = ParseDecideRequest(message);
+    if (!parsed.ok()) return parsed.status();
+    request->root = parsed->root;
+    request->id = {parsed->client, parsed->number, parsed->until, parsed->slot};
+    request->decision = parsed->decision;
+    request->stamp = parsed->stamp;
+    request->expires = parsed->expires;
     return absl::OkStatus();
   }
   if (kind != MessageKind::kPut) {

@@ -27,8 +27,9 @@ void Lookups::Serve(absl::Span<BatchedRequest> requests) {
 
 void Lookups::Begin(BatchedRequest* request) {
   const KeyedRequest& keyed = request->keyed;
-  const Target& target = request->target;
-  if (request->kind == MessageKind::kDeleteRange) {
+  Target& target = request->target;
+  if (IsLookup(request->kind)) RespectLocks(keyed.key, /*writes=*/false, &target);
+  if (request->kind == MessageKind::kDeleteRange || IsTransact(request->kind)) {
     return;  // A hint would not help it.
   } else if (IsWrite(request->kind)) {
     if (!batching_ || !keyed.hint.null() || target.store == nullptr || target.region->tree == nullptr) return;

@@ -5,6 +5,7 @@
 #include "cell/base/bytes.h"
 #include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
+#include "cell/layout/transaction.h"
 #include "fmt/format.h"
 #include "pilaf/hash_layout.h"
 
@@ -74,6 +75,11 @@ absl::Status Permissions::CheckRange(const IncomingCall& call, Pointer root, Rig
 absl::Status Permissions::CheckKeyed(const IncomingCall& call, const KeyedRequest& request, bool* gone) {
   const UserRights* const rights = Of(call);
   if (rights == nullptr) return absl::OkStatus();
+  if (request.kind == MessageKind::kDecide && request.decision == Decision::kRecall) {
+    // It may have to be remembered.
+    return rights->Somewhere(Right::kWrite) ? absl::OkStatus() : Refuse(call, Right::kWrite, "anything");
+  }
+  if (IsTransact(request.kind)) return absl::OkStatus();  // CheckPart knows what it does.
   if (request.kind == MessageKind::kDeleteRange) {
     return CheckRange(call, request.root, Right::kWrite, request.key, request.value);
   }
@@ -94,6 +100,24 @@ absl::Status Permissions::CheckRight(const IncomingCall& call, const UserRights&
   *gone = !table.has_value();  // Dropped, or taken in by a neighbour: the client does not know that yet.
   if (*gone) return absl::OkStatus();
   return rights.OfTable(right, *table) ? absl::OkStatus() : Refuse(call, right, fmt::format("the table {}", *table));
+}
+
+absl::Status Permissions::CheckPart(const IncomingCall& call, std::string_view part) {
+  const UserRights* const rights = Of(call);
+  if (rights == nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::vector<PartOperation> operations, ParseOperations(part));
+  for (const PartOperation& operation : operations) {
+    if (operation.kind == PartOperationKind::kReadRange) {
+      const auto to = operation.value.empty() ? std::nullopt : std::optional(operation.value);
+      if (rights->OfRange(Right::kScan, operation.key, to)) continue;
+      return Refuse(call, Right::kScan, RangeText(operation.key, operation.value));
+    }
+    const Right right = operation.writes() ? Right::kWrite : Right::kRead;
+    if (!rights->OfKey(right, operation.key)) {
+      return Refuse(call, right, fmt::format("key {}", ForMessage(operation.key)));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Permissions::CheckCount(const IncomingCall& call, Pointer root, std::string_view from,

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cell/base/status_macros.h"
+#include "cell/server/request/served_regions.h"
 #include "cell/server/request/sound_leaves.h"
 
 namespace cell {
@@ -24,6 +25,14 @@ Slots SlotsOf(const NodeView& leaf, std::string_view from, std::string_view to) 
   return slots;
 }
 
+// Returns whether a key of the range in this leaf is held to be written.
+bool HidesAny(const KeyLocks& locks, const NodeView& leaf, std::string_view from, std::string_view to) {
+  const std::string low(leaf.BelowLow(from) ? leaf.low_key() : from);
+  if (!leaf.has_high()) return to.empty() ? locks.HidesAny(low) : locks.HidesAny(low, to);
+  const std::string high(leaf.high_key());
+  return locks.HidesAny(low, to.empty() || to > high ? std::string_view(high) : to);
+}
+
 }  // namespace
 
 absl::Status CheckRangeRoom(const Meganode& tree, size_t room) {
@@ -40,7 +49,8 @@ absl::StatusOr<LeafKeys> KeysOfLeaf(const Meganode& tree, std::string_view from,
   return found;
 }
 
-absl::StatusOr<size_t> ServeCount(const Meganode& tree, const Parsed<RangeRequest>& request, MutableBytes to) {
+absl::StatusOr<size_t> ServeCount(const Meganode& tree, const KeyLocks& locks, const Parsed<RangeRequest>& request,
+                                  MutableBytes to) {
   RETURN_IF_ERROR(CheckRangeRoom(tree, to.size()));
   absl::StatusOr<NodeView> leaf = SoundLeaf(tree, request.key);
   RETURN_IF_ERROR(leaf.status());
@@ -48,6 +58,9 @@ absl::StatusOr<size_t> ServeCount(const Meganode& tree, const Parsed<RangeReques
   const uint64_t now = tree.ClusterTime();
   std::string next;
   for (int leaves = 1; leaf.ok(); ++leaves) {
+    const bool hidden = leaf->locked() && HidesAny(locks, *leaf, request.key, request.value);
+    if (hidden && leaves == 1) return WriteLocked(to);
+    if (hidden) break;
     const Slots slots = SlotsOf(*leaf, request.key, request.value);
     result.pairs += static_cast<uint64_t>(slots.end - slots.first);
     for (int i = slots.first; tree.expiring() > 0 && i < slots.end; ++i) {

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cell/layout/wire.h"
+#include "cell/region/key_locks.h"
 #include "cell/tree/meganode.h"
 
 namespace cell {
@@ -34,6 +35,10 @@ absl::Status CheckRangeRoom(const Meganode& tree, size_t room);
 // Writes the reply to a count to `to` and returns its size. Returns InvalidArgument if there may be no room, and
 // DataLoss if the first leaf was damaged in memory. A slice ends before such a leaf. REQUIRES: the meganode covers the
 // range's begin.
-absl::StatusOr<size_t> ServeCount(const Meganode& tree, const Parsed<RangeRequest>& request, MutableBytes to);
+//
+// A slice ends before a leaf with a key of the range that a transaction will perhaps write (`locks`). If that is the
+// first one, the reply asks the client to come again.
+absl::StatusOr<size_t> ServeCount(const Meganode& tree, const KeyLocks& locks, const Parsed<RangeRequest>& request,
+                                  MutableBytes to);
 
 }  // namespace cell

@@ -27,7 +27,7 @@ RequestService::RequestService(const WorkerContext& context, ServedRegions* serv
       compactor_(context, options.compactor),
       lookups_(&replies_, large_values_.copies(), &evictor_, options.batching),
       writes_(context.fabric, context.scheduler, context.regions,
-              {served, held, handlers.room, &evictor_, &compactor_, large_values_.uploads(), &replies_},
+              {served, held, handlers.room, &evictor_, &compactor_, large_values_.uploads(), &replies_, &permissions_},
               {options.name, options.held_max_ns}),
       sweeper_(context, served, &writes_, options.sweeper),
       reports_(context, options.name),
@@ -52,8 +52,7 @@ void RequestService::Serve(absl::Span<const IncomingCall> calls) {
   bool moved = false;  // A step of a migration may have dropped regions that are targets of other requests in the
                        // batch.
   for (BatchedRequest& request : batch_) {
-    if (moved && IsKeyed(request.kind) && !request.gone)
-      request.target = served_->Find(request.keyed.root, request.keyed.key);
+    if (moved && IsKeyed(request.kind) && !request.gone) request.target = TargetOf(*served_, request.keyed);
     ServeOne(request);
     moved |= request.kind == MessageKind::kMigration;
   }
@@ -111,7 +110,7 @@ void RequestService::Parse(const IncomingCall& call, BatchedRequest* request) {
   if (!IsKeyed(header->kind)) return;
   request->status = ParseKeyedRequest(header->kind, call.request, &request->keyed);
   if (request->status.ok()) request->status = permissions_.CheckKeyed(call, request->keyed, &request->gone);
-  if (request->status.ok() && !request->gone) request->target = served_->Find(request->keyed.root, request->keyed.key);
+  if (request->status.ok() && !request->gone) request->target = TargetOf(*served_, request->keyed);
 }
 
 void RequestService::ServeOne(const BatchedRequest& request) {
@@ -183,7 +182,7 @@ absl::StatusOr<size_t> RequestService::Scan(const IncomingCall& call, MutableByt
   const Target target = served_->Find(request.fixed.root, request.key);
   if (target.store == nullptr) return WriteRoute(to, target, request.key);
   if (target.region->tree == nullptr) return NoMeganode(*target.region);
-  return ServeScan(*target.region->tree, request, seen, to);
+  return ServeScan(*target.region->tree, target.region->transactions.locks, request, seen, to);
 }
 
 size_t RequestService::Time(MutableBytes to) const {
@@ -211,7 +210,7 @@ absl::StatusOr<size_t> RequestService::CountRange(const IncomingCall& call, Muta
   const Target target = served_->Find(request.fixed.root, request.key);
   if (target.store == nullptr) return WriteRoute(to, target, request.key);
   if (target.region->tree == nullptr) return NoMeganode(*target.region);
-  return ServeCount(*target.region->tree, request, to);
+  return ServeCount(*target.region->tree, target.region->transactions.locks, request, to);
 }
 
 void RequestService::AddTo(nlohmann::json* status) const {
@@ -239,10 +238,20 @@ void RequestService::AddTo(nlohmann::json* status) const {
                                                        {"table_part", MessageKind::kTablePart},
                                                        {"write_if", MessageKind::kWriteIf},
                                                        {"apply", MessageKind::kApply},
-                                                       {"evaluate", MessageKind::kEvaluate}};
+                                                       {"evaluate", MessageKind::kEvaluate},
+                                                       {"transact", MessageKind::kTransact},
+                                                       {"decide", MessageKind::kDecide}};
   for (const auto& [name, kind] : kinds) (*status)["served"][name] = replies_.served(kind);
   (*status)["served"]["upload"] = replies_.served(MessageKind::kUpload) - large_values_.empty_uploads();
   (*status)["served"]["raw_call"] = large_values_.empty_uploads();
+  size_t held = 0;
+  regions_->ForEach([&held](const HeldRegion* region) { held += region->transactions.size(); });
+  const TransactionRequests::Counters& transactions = writes_.transactions().counters();
+  (*status)["transactions"] = {{"now", held},
+                               {"prepared", transactions.prepared},
+                               {"committed", transactions.committed},
+                               {"aborted", transactions.aborted},
+                               {"untimely", transactions.untimely}};
   for (const Function* function : Functions().all()) (*status)["functions"].push_back(std::string(function->name));
   (*status)["routed"] = replies_.routed();
   (*status)["held_writes"] = {{"now", writes_.held().size()},

@@ -4,6 +4,7 @@
 #include "absl/status/statusor.h"
 #include "cell/cluster/grants.h"
 #include "cell/layout/wire.h"
+#include "cell/region/key_locks.h"
 #include "cell/tree/meganode.h"
 
 namespace cell {
@@ -12,7 +13,10 @@ namespace cell {
 // request.key. The reply then has pairs of them alone, and continues behind them if the request does. Returns
 // InvalidArgument if there is no room for one entry, and DataLoss if the first entry, or its leaf, was damaged in
 // memory. A reply ends before such an entry.
-absl::StatusOr<size_t> ServeScan(const Meganode& tree, const Parsed<ScanRequest>& request, const KeySpan* seen,
-                                 MutableBytes to);
+//
+// A reply ends before a key that a transaction will perhaps write (`locks`). If that is the first one, the reply asks
+// the client to come again.
+absl::StatusOr<size_t> ServeScan(const Meganode& tree, const KeyLocks& locks, const Parsed<ScanRequest>& request,
+                                 const KeySpan* seen, MutableBytes to);
 
 }  // namespace cell

@@ -37,6 +37,13 @@ Target ServedRegions::Find(Pointer root, std::string_view key) const {
   return target;
 }
 
+Target ServedRegions::FindAny(uint32_t region) const {
+  Target target;
+  target.region = regions_->Find(region);
+  if (target.region != nullptr && Readable(*target.region)) target.store = target.region->store.get();
+  return target;
+}
+
 bool ServedRegions::TakesRoute(uint32_t child, uint64_t order) {
   const RegionTable& table = membership_->state().table;
   const RegionTable::Entry* entry = table.Find(child);
@@ -56,6 +63,7 @@ absl::Status NoMeganode(const HeldRegion& region) {
 }
 
 size_t WriteRoute(MutableBytes to, const Target& target, std::string_view key) {
+  if (target.locked) return WriteLocked(to);
   if (target.leads_on == nullptr) return WriteRouteReply(to, {RouteKind::kNotHeld, {}, {}, {}, false, false});
   using Kind = Meganode::Route::Kind;
   const Meganode::Route route = target.leads_on->RouteOf(key);

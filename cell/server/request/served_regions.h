@@ -20,6 +20,7 @@ struct Target {
   HeldRegion* region = nullptr;        // The region that the request names, in any state. Null: it is not held here.
   PairStore* store = nullptr;          // The store of `region`, if it covers the key.
   const Meganode* leads_on = nullptr;  // Set if `store` is not: the meganode that has the key's route, if any.
+  bool locked = false;                 // Set if `store` is not, because a transaction holds the key.
 };
 
 class ServedRegions {
@@ -38,6 +39,8 @@ class ServedRegions {
   // Returns the target of a request that names `root`: RootOf a region, or HashRootOf one if it is for a table. It has
   // no store if the region is used for something else: ids are used again.
   Target Find(Pointer root, std::string_view key) const;
+  // Returns the target of a request to a region whatever it is now.
+  Target FindAny(uint32_t region) const;
   // Returns null if the region is not held here, or must not be read now.
   HeldRegion* FindReadable(uint32_t region) const;
   // Returns whether a region has had this id and none has it now. This worker may not know the newest region table yet.
@@ -65,8 +68,23 @@ class ServedRegions {
   std::map<uint32_t, uint64_t> route_orders_;  // Of the last request about the route to each region.
 };
 
+// Makes a target one to ask again later if a transaction holds the key so that it cannot be read, or written.
+inline void RespectLocks(std::string_view key, bool writes, Target* target) {
+  if (target->store == nullptr || target->region->transactions.locks.empty()) return;
+  const KeyLocks& locks = target->region->transactions.locks;
+  if (writes ? locks.MayWrite(key) : locks.MayRead(key)) return;
+  target->store = nullptr;
+  target->locked = true;
+}
+
 // Returns the error of a request that only a meganode can serve.
 absl::Status NoMeganode(const HeldRegion& region);
+
+// Writes the reply that asks a client to come again a little later, because a transaction holds what it asks for.
+// Returns its size.
+inline size_t WriteLocked(MutableBytes to) {
+  return WriteRouteReply(to, {RouteKind::kLocked, {}, {}, {}, false, false});
+}
 
 // Writes the reply that leads a request for `key` on. Returns its size.
 size_t WriteRoute(MutableBytes to, const Target& target, std::string_view key);

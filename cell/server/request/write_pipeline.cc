@@ -27,7 +27,7 @@ Outcome OutcomeOf(const IncomingCall& call, const KeyedRequest& request, const V
 
 // Returns whether a range has all that a region has, and that can be deleted at once.
 bool ClearsAll(const KeyedRequest& request, const HeldRegion& region) {
-  if (!region.claimable() || !MeganodeClear::Pays(*region.tree)) return false;
+  if (!region.claimable() || !MeganodeClear::Pays(*region.tree) || !region.transactions.empty()) return false;
   const MeganodeRange range = region.tree->range();
   return request.key <= range.low &&
          (request.value.empty() || (range.high.has_value() && request.value >= *range.high));
@@ -37,8 +37,9 @@ bool ClearsAll(const KeyedRequest& request, const HeldRegion& region) {
 
 void WritePipeline::Serve(const IncomingCall& call, const KeyedRequest& request, const Target& target) {
   HeldRegion* const region = target.region;
-  // Wait behind other writes to the region, in order.
-  const bool waits = region != nullptr && (!Open(*region) || held_->size(region->region()) > 0);
+  // Wait behind other writes to the region, in order. A decision never waits: others wait for it.
+  const bool waits = region != nullptr && request.kind != MessageKind::kDecide &&
+                     (!Open(*region) || held_->size(region->region()) > 0);
   if (waits && Hold(call, request.kind)) return;
   KeyedRequest tried = request;
   absl::StatusOr<Served> served = Try(call, target, &tried);
@@ -72,7 +73,7 @@ bool WritePipeline::Retry(const HeldWrite& held) {
     replies_->Error(held.call, held.request.kind, absl::CancelledError("the client has begun another upload"));
     return true;
   }
-  const Target target = served_->Find(held.request.root, held.request.key);
+  const Target target = TargetOf(*served_, held.request);
   HeldRegion* const region = target.region;
   const int64_t waited_ns = clock_->NowNs() - held.since_ns;
   const bool may_wait = region != nullptr && waited_ns < options_.held_max_ns;
@@ -100,7 +101,8 @@ bool WritePipeline::WillHaveRoom(HeldRegion* region, const KeyedRequest& request
   if (room_ != nullptr && room_->MakeRoom(region)) return true;
   if (!last && scattered && Compacts(region, request)) return true;
   if (!last && Evict(region, request)) return true;
-  return Compacts(region, request);  // A pass over the region takes longer than all of these.
+  if (Compacts(region, request)) return true;  // A pass over the region takes longer than all of these.
+  return region->transactions.puts() > 0;      // So do transactions whose other regions have no server.
 }
 
 bool WritePipeline::IsMuchLarger(const HeldRegion& region, const KeyedRequest& request) {
@@ -149,7 +151,7 @@ absl::StatusOr<WritePipeline::Served> WritePipeline::Try(const IncomingCall& cal
         fmt::format("{} cannot renew its session and acknowledges no writes; nothing was written", options_.server));
   }
   HeldRegion* const region = target.region;
-  if (region != nullptr && !Open(*region)) {
+  if (region != nullptr && !Open(*region) && request->kind != MessageKind::kDecide) {
     return absl::UnavailableError(fmt::format("region {} waited too long for {}; nothing was written", region->region(),
                                               region->late(*clock_) ? "the disk of its log" : "its migration"));
   }
@@ -159,6 +161,14 @@ absl::StatusOr<WritePipeline::Served> WritePipeline::Try(const IncomingCall& cal
                     region->region(), std::string(region->log->status().message())));
   }
   if (target.store == nullptr) return Served{Stage::kRouted};
+  if (IsTransact(request->kind)) {
+    if (request->upload != 0) {
+      ASSIGN_OR_RETURN(request->value, uploads_->Find(call.peer, request->upload, request->value_bytes));
+    }
+    return Transact(call, *request, region);
+  }
+  const bool one_key = request->kind != MessageKind::kDeleteRange;
+  if (one_key && !region->transactions.locks.MayWrite(request->key)) return Served{Stage::kLocked};
   if (request->IsPut()) evictor_->Touch(request->key);
   if (request->kind == MessageKind::kDeleteRange) return DeleteSlice(call, *request, region);
   if (request->upload != 0) {
@@ -205,6 +215,60 @@ absl::StatusOr<WritePipeline::Served> WritePipeline::Try(const IncomingCall& cal
   }
   served.verdict = std::move(verdict);
   return served;
+}
+
+absl::StatusOr<WritePipeline::Served> WritePipeline::Transact(const IncomingCall& call, const KeyedRequest& request,
+                                                              HeldRegion* region) {
+  absl::StatusOr<TransactionRequests::Step> step;
+  if (request.kind == MessageKind::kDecide) {
+    const bool by_server = call.from->role == Role::kServer;
+    if (request.decision == Decision::kAsk && !by_server) {
+      return absl::PermissionDeniedError("only servers ask what was decided; a client recalls its transaction");
+    }
+    step = transactions_.Decide({UserOf(call), by_server, request.id, request.decision, request.stamp, request.expires},
+                                region);
+  } else {
+    RETURN_IF_ERROR(permissions_->CheckPart(call, request.value));
+    step = transactions_.Transact(UserOf(call), request, region);
+  }
+  RETURN_IF_ERROR(step.status());
+  if (step->elsewhere.has_value()) {
+    Served served{Stage::kRouted};
+    served.elsewhere = std::move(step->elsewhere);
+    return served;
+  }
+  // The value is in extents and in the log.
+  Served served = Take(call, request.kind, *std::move(step), region);
+  if (served.stage == Stage::kLogged && request.upload != 0) uploads_->Forget(call.peer, request.upload);
+  return served;
+}
+
+WritePipeline::Served WritePipeline::Take(const IncomingCall& call, MessageKind kind, TransactionRequests::Step step,
+                                          HeldRegion* region) {
+  const bool waits = step.after_sequence != 0 && step.after_sequence > region->log->durable();
+  if (!waits) {
+    if (step.commits != nullptr) transactions_.Apply(*step.commits, region);
+    if (step.aborts != nullptr) TransactionRequests::GiveUp(*step.aborts, region);
+    Served served{Stage::kDone};
+    served.answer = std::move(step.answer);
+    return served;
+  }
+  region->RequestFlush();
+  PendingWrite write{call, kind, step.after_sequence, {}, {}, {}};
+  write.call.request = {};
+  write.answer = std::move(step.answer);
+  write.commits = std::move(step.commits);
+  write.aborts = std::move(step.aborts);
+  AddPending(std::move(write), region);
+  return Served{Stage::kLogged};
+}
+
+absl::StatusOr<std::optional<TransactAnswer>> WritePipeline::DecideAlone(const Outcome& of, Decision decision,
+                                                                         uint64_t stamp, HeldRegion* region) {
+  ASSIGN_OR_RETURN(TransactionRequests::Step step,
+                   transactions_.Decide({of.user, true, of.id, decision, stamp}, region));
+  const Served served = Take(IncomingCall{}, MessageKind::kDecide, std::move(step), region);
+  return served.answer;
 }
 
 absl::StatusOr<std::optional<Verdict>> WritePipeline::LookBack(const IncomingCall& call, const KeyedRequest& request,
@@ -307,12 +371,15 @@ WritePipeline::Served WritePipeline::Refuse(const IncomingCall& call, const Keye
   PendingWrite write{call, request.kind, after_sequence, {}, {}, {}};
   write.call.request = {};
   write.verdict = std::move(verdict);
-  // In the order of what the writes wait for: those behind it were logged later.
+  AddPending(std::move(write), region);
+  return Served{Stage::kLogged};
+}
+
+void WritePipeline::AddPending(PendingWrite write, HeldRegion* region) {
   auto at = region->pending.end();
   while (at != region->pending.begin() && std::prev(at)->sequence > write.sequence) --at;
   region->pending.insert(at, std::move(write));
   ++pending_;
-  return Served{Stage::kLogged};
 }
 
 absl::StatusOr<WritePipeline::Served> WritePipeline::DeleteSlice(const IncomingCall& call, const KeyedRequest& request,
@@ -324,9 +391,17 @@ absl::StatusOr<WritePipeline::Served> WritePipeline::DeleteSlice(const IncomingC
   const auto slice = std::make_shared<DeletedSlice>();
   bool logged = false;
   slice->next = request.key;
+  const KeyLocks& locks = region->transactions.locks;
+  const auto may_write = [&](std::string_view from, const LeafKeys& leaf) {
+    return locks.MayWriteRange(from, leaf.next.has_value() ? *leaf.next : request.value);
+  };
   for (int leaves = 0; leaves < kLeavesPerDelete && slice->next.has_value() && tree.Covers(*slice->next); ++leaves) {
     absl::StatusOr<LeafKeys> leaf = KeysOfLeaf(tree, *slice->next, request.value);
     absl::StatusOr<uint64_t> deleted = 0;
+    if (leaf.ok() && !locks.empty() && !may_write(*slice->next, *leaf)) {
+      if (leaves == 0) return Served{Stage::kLocked};
+      break;
+    }
     if (!leaf.ok()) {
       deleted = leaf.status();
     } else if (!region->log_first) {
@@ -411,9 +486,9 @@ absl::StatusOr<bool> WritePipeline::DeleteExpired(std::vector<std::string> keys,
 
 absl::StatusOr<size_t> WritePipeline::DeleteUnlessPending(std::vector<std::string> keys, HeldRegion* region) {
   if (region->log_first && !Mutated(Mutant::kExpiredBeforePut)) {
-    keys.erase(std::remove_if(keys.begin(), keys.end(), [&](const auto& key) { return IsPending(*region, key); }),
-               keys.end());
+    std::erase_if(keys, [&](const std::string& key) { return IsPending(*region, key); });
   }
+  std::erase_if(keys, [&](const std::string& key) { return !region->transactions.locks.MayWrite(key); });
   const size_t left = keys.size();
   if (left == 0) return 0;
   if (region->log_first) {
@@ -468,6 +543,9 @@ size_t WritePipeline::ApplyDurable() {
 
 absl::StatusOr<bool> WritePipeline::Apply(const PendingWrite& write, HeldRegion* region) {
   if (write.refused()) return false;
+  if (write.commits != nullptr) transactions_.Apply(*write.commits, region);
+  if (write.aborts != nullptr) TransactionRequests::GiveUp(*write.aborts, region);
+  if (write.answer.has_value()) return true;
   if (write.kind == MessageKind::kPut) return region->store->Commit(write.prepared, write.key, write.hint);
   if (write.kind == MessageKind::kDelete) return region->store->CommitDelete(write.key, write.hint);
   if (write.clears) {
@@ -511,8 +589,18 @@ void WritePipeline::Answer(const IncomingCall& call, const KeyedRequest& request
   if (request.upload != 0) uploads_->Forget(call.peer, request.upload);
   if (!served.ok()) {
     replies_->Error(call, request.kind, served.status());
+  } else if (served->stage == Stage::kRouted && served->elsewhere.has_value()) {
+    Target elsewhere{target.region};
+    elsewhere.leads_on = target.region->tree;
+    replies_->Route(call, elsewhere, *served->elsewhere);
   } else if (served->stage == Stage::kRouted) {
     replies_->Route(call, target, request.key);
+  } else if (served->stage == Stage::kLocked) {
+    Target locked{target.region};
+    locked.locked = true;
+    replies_->Route(call, locked, request.key);
+  } else if (served->answer.has_value()) {
+    AnswerTransact(call, request.kind, *served->answer);
   } else if (request.kind == MessageKind::kDeleteRange) {
     AnswerSlice(call, *served->slice);
   } else if (served->verdict.has_value()) {
@@ -525,9 +613,18 @@ void WritePipeline::Answer(const IncomingCall& call, const KeyedRequest& request
 void WritePipeline::AnswerPending(const PendingWrite& write, const absl::StatusOr<bool>& existed) {
   if (write.call.reply_bytes_max == 0) return;  // Its client is gone, or another leaf of the slice is answered.
   if (existed.ok() && write.kind == MessageKind::kDeleteRange) return AnswerSlice(write.call, *write.slice);
+  if (existed.ok() && write.answer.has_value()) return AnswerTransact(write.call, write.kind, *write.answer);
   if (!write.verdict.has_value()) return AnswerExisted(write.call, write.kind, existed);
   if (!existed.ok()) return replies_->Error(write.call, write.verdict->kind, existed.status());
   AnswerVerdict(write.call, *write.verdict, write.refused() ? write.verdict->stamp : write.prepared.stamp);
+}
+
+void WritePipeline::AnswerTransact(const IncomingCall& call, MessageKind kind, const TransactAnswer& answer) {
+  const MutableBytes to = replies_->Begin(call);
+  const bool fits = sizeof(TransactReply) + answer.key.size() <= to.size();
+  replies_->End(call, kind, to,
+                WriteTransactReply(to, kind, answer.outcome, answer.stamp, fits ? answer.key : std::string_view(),
+                                   answer.expires));
 }
 
 void WritePipeline::AnswerSlice(const IncomingCall& call, const DeletedSlice& slice) {

@@ -1,10 +1,11 @@
-// WritePipeline takes puts, deletes, either with a condition, applications of functions, and deletes of a range from
-// their arrival to their answer.
+// WritePipeline takes puts, deletes, either with a condition, applications of functions, deletes of a range, and steps
+// of transactions from their arrival to their answer.
 //
 //   hold      a write waits while its region cannot take it: its writes are frozen, its disk is late, or it is full and
 //             being split, or compacted (which shows when it is tried); writes to one region keep their order
 //   lease     without a lease nothing is written, because another worker may hold the region by now; the lease is
 //             checked when the write is tried, also after it has waited
+//   locks     a write to a key that a transaction holds is led back here, to be tried again by its client
 //   decide    whether a conditional write's condition holds, or what a function makes of the value, as of the writes
 //             before it (key_state.h); what a function makes is then put like any other value
 //   log       with `sync` a write is logged first, and continues when its record is on disk
@@ -33,14 +34,22 @@
 #include "cell/server/request/held_writes.h"
 #include "cell/server/request/key_state.h"
 #include "cell/server/request/keyed_request.h"
+#include "cell/server/request/permissions.h"
 #include "cell/server/request/replies.h"
 #include "cell/server/request/room_maker.h"
 #include "cell/server/request/served_regions.h"
+#include "cell/server/request/transaction_requests.h"
 #include "cell/server/request/uploads.h"
 #include "cell/server/sched/scheduler.h"
 #include "cell/tree/meganode_clear.h"
 
 namespace cell {
+
+// Returns the target of a request about a key, or of a decision.
+inline Target TargetOf(const ServedRegions& served, const KeyedRequest& request) {
+  return request.kind == MessageKind::kDecide ? served.FindAny(request.root.region())
+                                              : served.Find(request.root, request.key);
+}
 
 class WritePipeline {
  public:
@@ -58,6 +67,7 @@ class WritePipeline {
     Compactor* compactor;
     Uploads* uploads;
     Replies* replies;
+    Permissions* permissions;
   };
 
   // All arguments must outlive this.
@@ -72,6 +82,8 @@ class WritePipeline {
         compactor_(parts.compactor),
         uploads_(parts.uploads),
         replies_(parts.replies),
+        permissions_(parts.permissions),
+        transactions_(clock, regions),
         options_(std::move(options)) {}
 
   // Begins to serve a write with this target.
@@ -97,6 +109,13 @@ class WritePipeline {
   // that is logged and not applied; returns false if there are any. REQUIRES: MayDeleteExpired().
   absl::StatusOr<bool> DeleteExpired(std::vector<std::string> keys, HeldRegion* region);
 
+  // Decides what is known here of a transaction whose client has gone, as Decide of TransactionRequests does. Returns
+  // what is on disk of it, or nullopt if it is not known yet: ask again.
+  absl::StatusOr<std::optional<TransactAnswer>> DecideAlone(const Outcome& of, Decision decision, uint64_t stamp,
+                                                            HeldRegion* region);
+  TransactionRequests* transactions() { return &transactions_; }
+  const TransactionRequests& transactions() const { return transactions_; }
+
   const HeldWrites& held() const { return *held_; }
   // Returns how often all pairs of a region were deleted at once.
   uint64_t cleared() const { return cleared_; }
@@ -106,13 +125,15 @@ class WritePipeline {
   uint64_t evicted() const { return evicted_; }
 
  private:
-  enum class Stage { kLogged, kDone, kRouted };
+  enum class Stage { kLogged, kDone, kRouted, kLocked };
   struct Served {
     Stage stage;
     bool existed = false;                           // kDone: the key was there before.
     std::shared_ptr<DeletedSlice> slice = nullptr;  // kDone, for a range.
     uint64_t stamp = 0;                             // kDone, with a verdict: that of the pair that is there.
     std::optional<Verdict> verdict = {};            // kDone, of a write with a condition or a function.
+    std::optional<TransactAnswer> answer = {};      // kDone, of a step of a transaction.
+    std::optional<std::string> elsewhere = {};      // kRouted, of a transaction: the key that another region has.
   };
 
   // A region that was cleared, and has nodes and extents left to be freed.
@@ -149,6 +170,10 @@ class WritePipeline {
   // Decides a write with a condition or a function. Sets the request's value to what the function makes; it is valid
   // until the next call.
   absl::StatusOr<Verdict> Decide(const KeyState& state, KeyedRequest* request);
+  // Serves a step of a transaction.
+  absl::StatusOr<Served> Transact(const IncomingCall& call, const KeyedRequest& request, HeldRegion* region);
+  // Takes the step now, or notes it as pending.
+  Served Take(const IncomingCall& call, MessageKind kind, TransactionRequests::Step step, HeldRegion* region);
   // Logs a put or a delete.
   absl::StatusOr<Served> Log(const IncomingCall& call, const KeyedRequest& request, Expiry expiry,
                              std::optional<Verdict> verdict, std::optional<Outcome> outcome, HeldRegion* region);
@@ -164,6 +189,8 @@ class WritePipeline {
   // Answers a write that changes nothing: now, or when what it saw is on disk.
   Served Refuse(const IncomingCall& call, const KeyedRequest& request, uint64_t after_sequence, Verdict verdict,
                 HeldRegion* region);
+  // Adds a write in the order of what writes wait for: those behind it were logged later.
+  void AddPending(PendingWrite write, HeldRegion* region);
   // Deletes the first slice of a range, or logs its keys.
   absl::StatusOr<Served> DeleteSlice(const IncomingCall& call, const KeyedRequest& request, HeldRegion* region);
   // Logs the deletion of one leaf's keys, which is not answered.
@@ -187,6 +214,7 @@ class WritePipeline {
   void AnswerExisted(const IncomingCall& call, MessageKind kind, const absl::StatusOr<bool>& existed);
   // `stamp`: that of the pair that is there now.
   void AnswerVerdict(const IncomingCall& call, const Verdict& verdict, uint64_t stamp);
+  void AnswerTransact(const IncomingCall& call, MessageKind kind, const TransactAnswer& answer);
   void AnswerSlice(const IncomingCall& call, const DeletedSlice& slice);
   void AnswerPending(const PendingWrite& write, const absl::StatusOr<bool>& existed);
 
@@ -200,6 +228,8 @@ class WritePipeline {
   Compactor* const compactor_;
   Uploads* const uploads_;
   Replies* const replies_;
+  Permissions* const permissions_;
+  TransactionRequests transactions_;
   const Options options_;
   std::string made_;                        // The value that a function has made last.
   size_t pending_ = 0;                      // Writes of all regions that are logged and not applied.

@@ -1,0 +1,260 @@
+// Moves money between accounts by transactions for some seconds, whatever happens to the servers. Records in a file
+// which transfers were begun, and which were acknowledged. Before that it compares the store with the file of the last
+// run.
+//
+// Half of the accounts are at the low end of the keys and half at the high end, and a transfer is from one half to the
+// other. So its accounts are in two regions as soon as the tree has several. A transfer is on disk in both before it is
+// acknowledged, with async, too. In the same transaction each transfer puts a record of its own. So the records tell
+// exactly what each account must have.
+//
+// The exit status is 0 if every account has what it must have, no money is lost or made, and every transfer that was
+// acknowledged is there. Otherwise it is 1, and one line tells each thing that is wrong.
+#include <array>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "CLI/CLI.hpp"
+#include "cell/base/check.h"
+#include "cell/base/random.h"
+#include "cell/base/status_macros.h"
+#include "cell/client/transaction.h"
+#include "fmt/format.h"
+
+namespace cell {
+namespace {
+
+constexpr int kInHalf = 6;
+constexpr int64_t kInitial = 1000;  // In each account.
+constexpr size_t kTasks = 8;
+constexpr int64_t kTimeoutUs = 20'000'000;
+constexpr int64_t kPauseNs = 10'000'000;  // Of a task before its next transfer.
+
+struct Flags {
+  std::string cluster, state;
+  double seconds = 1;
+  uint64_t seed = 1;  // Number of the run, which is in the keys of its records.
+};
+
+struct Transfer {
+  enum class Outcome { kUnknown, kAcknowledged, kFailed };
+  std::string from, to;
+  int64_t amount = 0;
+  Outcome outcome = Outcome::kUnknown;
+};
+
+// What the last run has left.
+struct State {
+  uint64_t run = 0;
+  std::map<std::string, int64_t> balances;
+  std::map<std::string, Transfer> transfers;  // By the keys of their records.
+};
+
+// Keys of crash_writer.cc are between the two halves.
+std::string Account(bool high, int i) { return fmt::format("{}/{}", high ? "zbank" : "abank", i); }
+std::string Records(uint64_t run) { return fmt::format("ztransfer/{}/", run); }
+std::string Describe(const Transfer& transfer) {
+  return fmt::format("{} {} {}", transfer.from, transfer.to, transfer.amount);
+}
+
+State Read(const std::string& path) {
+  State state;
+  std::ifstream file(path);
+  std::string kind, key;
+  while (file >> kind >> key) {
+    if (kind == "run") {
+      state.run = std::stoull(key);
+    } else if (kind == "account") {
+      file >> state.balances[key];
+    } else {
+      Transfer& transfer = state.transfers[key];
+      int outcome = 0;
+      file >> transfer.from >> transfer.to >> transfer.amount >> outcome;
+      transfer.outcome = static_cast<Transfer::Outcome>(outcome);
+    }
+  }
+  return state;
+}
+
+bool Write(const std::string& path, const State& state) {
+  std::ofstream file(path, std::ios::trunc);
+  file << "run " << state.run << '\n';
+  for (const auto& [key, balance] : state.balances) file << "account " << key << ' ' << balance << '\n';
+  for (const auto& [key, transfer] : state.transfers) {
+    file << "transfer " << key << ' ' << Describe(transfer) << ' ' << static_cast<int>(transfer.outcome) << '\n';
+  }
+  return file.good();
+}
+
+// What the store has, at one moment.
+struct Found {
+  std::map<std::string, int64_t> balances;
+  std::map<std::string, std::string> records;
+};
+
+absl::StatusOr<Found> Find(Client* client, uint64_t run) {
+  Found found;
+  const absl::StatusOr<Committed> read =
+      client->RunTransaction([&found, run](Transaction* transaction) -> absl::Status {
+        found = {};
+        for (const bool high : {false, true}) {
+          for (int i = 0; i < kInHalf; ++i) {
+            const std::string key = Account(high, i);
+            ASSIGN_OR_RETURN(const std::optional<std::string> value, transaction->Get(key));
+            if (value.has_value()) found.balances[key] = std::stoll(*value);
+          }
+        }
+        ASSIGN_OR_RETURN(const Transaction::Pairs records, transaction->Scan(PrefixScan(Records(run))));
+        found.records = {records.begin(), records.end()};
+        return absl::OkStatus();
+      });
+  if (!read.ok()) return read.status();
+  return found;
+}
+
+// Returns how many things are wrong. What was found becomes the new initial state.
+int Verify(const Found& found, State* state) {
+  int wrong = 0;
+  const auto complain = [&wrong](const std::string& what) {
+    fmt::print("{}\n", what);
+    ++wrong;
+  };
+  size_t acknowledged = 0;
+  std::map<std::string, int64_t> expected = state->balances;
+  for (const auto& [key, text] : found.records) {
+    const auto transfer = state->transfers.find(key);
+    if (transfer == state->transfers.end() || transfer->second.outcome == Transfer::Outcome::kFailed ||
+        Describe(transfer->second) != text) {
+      complain(fmt::format("{} is there, \"{}\", but no such transfer was begun, or it has failed", key, text));
+      continue;
+    }
+    expected[transfer->second.from] -= transfer->second.amount;
+    expected[transfer->second.to] += transfer->second.amount;
+  }
+  for (const auto& [key, transfer] : state->transfers) {
+    if (transfer.outcome != Transfer::Outcome::kAcknowledged) continue;
+    ++acknowledged;
+    if (!found.records.contains(key)) complain(fmt::format("{} was acknowledged, and is lost", key));
+  }
+  int64_t sum = 0;
+  for (const auto& [key, balance] : found.balances) sum += balance;
+  if (sum != kInitial * static_cast<int64_t>(found.balances.size())) complain(fmt::format("the sum is {}", sum));
+  if (found.balances.size() != expected.size()) complain(fmt::format("{} accounts are there", found.balances.size()));
+  for (const auto& [key, balance] : expected) {
+    const auto it = found.balances.find(key);
+    const int64_t is = it == found.balances.end() ? 0 : it->second;
+    if (is != balance) complain(fmt::format("{} has {}, but by the records of transfers it has {}", key, is, balance));
+  }
+  fmt::print("verified; {} transfers acknowledged, {} there, {} things wrong\n", acknowledged, found.records.size(),
+             wrong);
+  std::fflush(stdout);
+  *state = {state->run, found.balances, {}};
+  return wrong;
+}
+
+absl::Status MakeAccounts(Client* client, State* state) {
+  absl::Status status;
+  // A try whose outcome is unknown is repeated: nobody else uses the accounts yet.
+  for (int tries = 0; tries == 0 || (tries < 10 && IsMaybeApplied(status)); ++tries) {
+    status = client
+                 ->RunTransaction([state](Transaction* transaction) -> absl::Status {
+                   for (const bool high : {false, true}) {
+                     for (int i = 0; i < kInHalf; ++i) {
+                       state->balances[Account(high, i)] = kInitial;
+                       RETURN_IF_ERROR(transaction->Put(Account(high, i), std::to_string(kInitial)));
+                     }
+                   }
+                   return absl::OkStatus();
+                 })
+                 .status();
+  }
+  return status;
+}
+
+// Makes one transfer. Its outcome stays unknown if nobody tells it.
+Task<bool> Move(Client* client, const std::string* record, Transfer* transfer) {
+  Transaction transaction = client->Begin();
+  std::array<int64_t, 2> balances{};
+  const std::array<std::string, 2> keys = {transfer->from, transfer->to};
+  for (size_t i = 0; i < 2; ++i) {
+    const absl::StatusOr<std::optional<std::string>> value = co_await transaction.AsyncGet(keys[i]);
+    if (!value.ok() || !value->has_value()) {
+      transfer->outcome = Transfer::Outcome::kFailed;
+      co_return false;
+    }
+    balances[i] = std::stoll(**value);
+  }
+  absl::Status noted = transaction.Put(keys[0], std::to_string(balances[0] - transfer->amount));
+  noted.Update(transaction.Put(keys[1], std::to_string(balances[1] + transfer->amount)));
+  noted.Update(transaction.Put(*record, Describe(*transfer)));
+  CELL_CHECK(noted.ok());
+  const absl::StatusOr<Committed> committed = co_await transaction.AsyncCommit();
+  if (committed.ok()) {
+    transfer->outcome = Transfer::Outcome::kAcknowledged;
+  } else if (!IsMaybeApplied(committed.status())) {
+    transfer->outcome = Transfer::Outcome::kFailed;
+  } else {
+    Task<absl::StatusOr<std::optional<Committed>>> ask = client->AsyncOutcome(transaction.id());
+    const absl::StatusOr<std::optional<Committed>> outcome = co_await std::move(ask);
+    if (!outcome.ok()) co_return false;
+    transfer->outcome = outcome->has_value() ? Transfer::Outcome::kAcknowledged : Transfer::Outcome::kFailed;
+  }
+  co_return transfer->outcome == Transfer::Outcome::kAcknowledged;
+}
+
+Task<bool> MoveRepeatedly(Client* client, State* state, int64_t until_ns, uint64_t task) {
+  Random random(state->run * kTasks + task);
+  const auto any = [&random] { return static_cast<int>(random.Below(kInHalf)); };
+  for (uint64_t number = task; client->NowNs() < until_ns; number += kTasks) {
+    const bool up = random.Below(2) == 0;
+    const std::string record = Records(state->run) + std::to_string(number);
+    Transfer* const transfer = &state->transfers[record];
+    transfer->from = Account(!up, any());
+    transfer->to = Account(up, any());
+    transfer->amount = 1 + static_cast<int64_t>(random.Below(100));
+    co_await Move(client, &record, transfer);
+    co_await client->AsyncSleepUntil(client->NowNs() + kPauseNs);
+  }
+  co_return true;
+}
+
+absl::StatusOr<bool> Run(const Flags& flags) {
+  ClientOptions options;
+  options.cluster = flags.cluster;
+  options.timeout_us = kTimeoutUs;
+  ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Open(options));
+  State state = Read(flags.state);
+  ASSIGN_OR_RETURN(const Found found, Find(client.get(), state.run));
+  if (Verify(found, &state) > 0) return false;
+  if (state.balances.empty()) RETURN_IF_ERROR(MakeAccounts(client.get(), &state));
+  (void)client->DeleteRange("ztransfer/", "ztransfer0");  // Those that stay are never looked at again.
+  state.run = flags.seed;
+  const int64_t until_ns = client->NowNs() + static_cast<int64_t>(flags.seconds * 1e9);
+  std::vector<Task<bool>> tasks;
+  for (uint64_t task = 0; task < kTasks; ++task) {
+    tasks.push_back(MoveRepeatedly(client.get(), &state, until_ns, task));
+    tasks.back().Start();
+  }
+  for (const Task<bool>& task : tasks) {
+    while (!task.done()) client->Poll(client->NowNs() + 1'000'000);
+  }
+  return Write(flags.state, state);
+}
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  CLI::App app{"Move and verify money for tests/crash_loop.py."};
+  app.add_option("--cluster", flags.cluster)->required();
+  app.add_option("--state", flags.state)->required();
+  app.add_option("--seconds", flags.seconds);
+  app.add_option("--seed", flags.seed);
+  CLI11_PARSE(app, argc, argv);
+  const absl::StatusOr<bool> right = Run(flags);
+  if (!right.ok()) fmt::print("{}\n", right.status().ToString());
+  return right.ok() && *right ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace cell
+
+int main(int argc, char** argv) { return cell::Main(argc, argv); }

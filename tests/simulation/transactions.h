@@ -1,0 +1,70 @@
+// What the transactions of a simulation have seen, and whether that is strictly serializable.
+//
+// Transactions have some keys of their own, which nobody else writes: in groups beside some of the other keys, so that
+// they share leaves and regions with these. Besides, they read and write other keys, whose histories have that.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "cell/client/transaction.h"
+#include "tests/simulation/world.h"
+
+namespace cell {
+
+class TransactionHistory {
+ public:
+  static constexpr int kGroups = 4, kInGroup = 3, kKeys = kGroups * kInGroup;
+
+  struct Read {
+    int key;
+    int64_t number;  // Of the value; 0: absent.
+  };
+  struct Write {
+    int key;
+    int64_t number;  // 0: a delete.
+  };
+  struct Record {
+    enum class Outcome { kInFlight, kCommitted, kAborted, kUnknown };
+    int64_t begin_ns = 0, end_ns = INT64_MAX;
+    Outcome outcome = Outcome::kInFlight;
+    uint64_t stamp = 0;
+    std::vector<Read> reads = {};
+    std::vector<Write> writes = {};
+    TransactionId id = {};
+    const Transaction* committing = nullptr;  // Set while its commit is in flight.
+    size_t user = 0;
+  };
+
+  // The world must outlive it.
+  explicit TransactionHistory(World* world) : world_(world) {}
+
+  // Returns the name of a key, and the range of a group's keys.
+  std::string Name(int key) const { return Prefix(key / kInGroup) + std::to_string(key % kInGroup); }
+  std::string Prefix(int group) const;
+
+  // Begins a record of a user's transaction. It stays where it is.
+  Record* Begin(size_t user) {
+    return &records_.emplace_back(Record{world_->now_ns(), INT64_MAX, {}, 0, {}, {}, {}, nullptr, user});
+  }
+  // Returns the value that a transaction puts, and its number.
+  std::string NextValue(int key, int64_t* number);
+  // Returns the number of a value that was read. One that was never put there is a violation.
+  int64_t NumberOf(int key, const std::optional<std::string>& value);
+  void End(Record* record, const absl::StatusOr<Committed>& committed);
+  // Ends what a user that has died had in flight.
+  void Die(size_t user);
+
+  // Asks for the outcomes that are unknown, reads all keys, and checks everything.
+  void Check(Client* client);
+
+ private:
+  World* const world_;
+  std::list<Record> records_;
+  std::vector<int> key_of_ = {0};  // By number.
+};
+
+}  // namespace cell

@@ -1,0 +1,481 @@
+// Transactions over a cluster of several servers and regions: what they see, when they are aborted, and what is left of
+// them when their client or a server ends.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cell/base/check.h"
+#include "cell/client/transaction.h"
+#include "cell/io/fabric/waiter.h"
+#include "cell/layout/wire_transaction.h"
+#include "fmt/format.h"
+#include "tests/clusters.h"
+
+namespace cell {
+namespace {
+
+constexpr uint64_t kClient = 1'000'000;
+constexpr int kKeys = 1500;
+
+std::string Key(int i) { return fmt::format("key{:04}", i); }
+
+class Transactions : public ::testing::TestWithParam<Durability> {
+ protected:
+  static TestClusterOptions Options() {
+    TestClusterOptions options;
+    options.servers = 2;
+    options.balance.enabled = false;
+    options.join.enabled = false;
+    options.logs.durability = GetParam();
+    options.logs.bound_ns = 40'000;
+    return options;
+  }
+
+  void SetUp() override {
+    for (int i = 0; i < kKeys; ++i) ASSERT_TRUE(client_->Put(Key(i), "0").ok());
+    Settle();
+    // The upper half is at the other server.
+    uint32_t last = 0;
+    cluster_.worker(0)->regions()->ForEach([&](const HeldRegion* region) {
+      if (region->tree != nullptr && region->tree->Covers(Key(kKeys - 1))) last = region->region();
+    });
+    ASSERT_NE(last, 0u);
+    ASSERT_NE(RegionOf(Key(0)), last);
+    ASSERT_TRUE(cluster_.Migrate(last, 0, 1).ok());
+    Settle();
+    ASSERT_EQ(OwnerOf(last), 1u);
+  }
+
+  void Settle() {
+    for (int i = 0; i < 20'000; ++i) cluster_.network()->Step();
+  }
+  void Pass(int64_t ns) {
+    const int64_t until_ns = cluster_.network()->now_ns() + ns;
+    while (cluster_.network()->now_ns() < until_ns) cluster_.network()->Step();
+  }
+  size_t OwnerOf(uint32_t region) { return cluster_.table().Find(region)->owner.server == "server-0" ? 0 : 1; }
+  uint32_t RegionOf(const std::string& key) {
+    uint32_t found = 0;
+    for (size_t i = 0; i < 2; ++i) {
+      if (cluster_.Dead(i)) continue;
+      cluster_.worker(i)->regions()->ForEach([&](const HeldRegion* region) {
+        if (region->tree != nullptr && region->tree->tier() == 0 && region->tree->Covers(key)) found = region->region();
+      });
+    }
+    return found;
+  }
+  // Returns how many transactions the servers know, and keys they hold.
+  size_t Held() {
+    size_t held = 0;
+    for (size_t i = 0; i < 2; ++i) {
+      if (cluster_.Dead(i)) continue;
+      cluster_.worker(i)->regions()->ForEach([&](const HeldRegion* region) {
+        held += region->transactions.size() + region->outcomes.open() + !region->transactions.locks.empty();
+      });
+    }
+    return held;
+  }
+  std::string Value(const std::string& key) {
+    const auto value = client_->Get(key);
+    return value.ok() ? value->value_or("absent") : std::string(value.status().message());
+  }
+  std::string Send(uint32_t region, const std::string& head, const std::string& body) {
+    const auto& server = cluster_.shared()->state.servers[OwnerOf(region)];
+    const absl::StatusOr<ConnectionId> connection = ConnectTo(fabric_.get(), server.workers[0].address);
+    CELL_CHECK(connection.ok());
+    Waiter waiter;
+    fabric_->Call(*connection, AsBytes(head), AsBytes(body), kMessageBytesMax, INT64_MAX, &waiter);
+    CELL_CHECK(waiter.Await(fabric_.get()).ok());
+    fabric_->Disconnect(*connection);
+    return waiter.reply();
+  }
+  // Sends a part by hand. Returns its outcome.
+  TransactOutcome Prepare(const RequestId& id, const std::string& key, const std::string& value, uint32_t primary,
+                          std::vector<uint32_t> others = {}, const std::optional<std::string>& read = std::nullopt) {
+    std::string part;
+    if (read.has_value()) AppendOperation({PartOperationKind::kReadPair, key, {}, PairDigest(key, *read)}, &part);
+    AppendOperation({PartOperationKind::kPut, key, value, PairDigest(key, value)}, &part);
+    const std::string_view ids(reinterpret_cast<const char*>(others.data()), others.size() * sizeof(uint32_t));
+    const TransactionPart message{id, TransactStep::kPrepare, key, static_cast<uint32_t>(part.size()), primary, ids};
+    const std::string reply = Send(RegionOf(key), MakeTransactRequest(RootOf(RegionOf(key)), message), part);
+    const auto parsed = ParseTransactReply(AsBytes(reply), MessageKind::kTransact);
+    CELL_CHECK(parsed.ok());
+    stamp_ = parsed->fixed.stamp;
+    expires_ = parsed->fixed.expires;
+    return parsed->fixed.outcome;
+  }
+  TransactOutcome Decide(const RequestId& id, uint32_t region, Decision decision, uint64_t stamp = 0,
+                         Expiry expires = kNeverExpires) {
+    const std::string reply = Send(region, MakeDecideRequest(RootOf(region), id, decision, stamp, expires), "");
+    const auto parsed = ParseTransactReply(AsBytes(reply), MessageKind::kDecide);
+    CELL_CHECK(parsed.ok());
+    return parsed->fixed.outcome;
+  }
+  // The id of a request that may be tried for a minute from now on.
+  RequestId Id(uint64_t number) {
+    EXPECT_EQ(Prepare({kClient, number, 0, 0}, Key(1), "", 1), TransactOutcome::kUntimely);
+    return {kClient, number, stamp_ + kRequestTriedNs, 0};
+  }
+  void Kill(size_t victim) {
+    for (int i = 0; i < 2'000; ++i) cluster_.network()->Step();  // All is on disk by then.
+    cluster_.Kill(victim, true);
+    const auto all_served = [&] {
+      for (const auto& [region, entry] : cluster_.table().regions) {
+        if (entry.recovering || entry.owner.server == fmt::format("server-{}", victim)) return false;
+      }
+      return true;
+    };
+    for (int i = 0; i < 1'000'000 && !all_served(); ++i) cluster_.network()->Step();
+    ASSERT_TRUE(all_served());
+    for (int i = 0; i < 2'000; ++i) cluster_.network()->Step();
+  }
+
+  SimCluster cluster_{{512, 32 << 10, 2 << 20}, {}, Options()};
+  std::unique_ptr<Client> client_ = cluster_.NewClient({.report = false});
+  std::unique_ptr<Client> other_ = cluster_.NewClient({.report = false});
+  std::unique_ptr<SimFabric> fabric_ = cluster_.network()->NewEndpoint();
+  const std::string low_ = Key(0), high_ = Key(kKeys - 1);
+  uint64_t stamp_ = 0;
+  Expiry expires_ = kNeverExpires;
+};
+
+TEST_P(Transactions, WriteInOneRegionAndInSeveral) {
+  for (const std::string& second : {Key(1), high_}) {
+    SCOPED_TRACE(second);
+    Transaction transaction = client_->Begin();
+    EXPECT_EQ(**transaction.Get(low_), Value(low_));
+    ASSERT_TRUE(transaction.Put(low_, "a").ok());
+    ASSERT_TRUE(transaction.Put(second, "b").ok());
+    EXPECT_EQ(**transaction.Get(second), "b");
+    EXPECT_NE(Value(second), "b");
+    const absl::StatusOr<Committed> committed = transaction.Commit();
+    ASSERT_TRUE(committed.ok()) << committed.status();
+    EXPECT_EQ(Value(low_), "a");
+    EXPECT_EQ(Value(second), "b");
+    EXPECT_EQ((*other_->GetWithStamp(second))->stamp, committed->stamp);
+    EXPECT_EQ((*other_->GetWithStamp(low_))->stamp, committed->stamp);
+    EXPECT_EQ(transaction.Commit().status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_TRUE(client_->Put(low_, "0").ok());
+    Settle();
+    EXPECT_EQ(Held(), 0u);
+  }
+}
+
+TEST_P(Transactions, AreAbortedIfWhatTheyReadHasChanged) {
+  for (const std::string& written : {Key(1), high_}) {
+    SCOPED_TRACE(written);
+    Transaction transaction = client_->Begin();
+    ASSERT_TRUE(transaction.Get(low_).ok());
+    ASSERT_TRUE(transaction.Put(written, "lost").ok());
+    ASSERT_TRUE(other_->Put(low_, "changed for " + written).ok());
+    EXPECT_EQ(transaction.Commit().status().code(), absl::StatusCode::kAborted);
+    EXPECT_NE(Value(written), "lost");
+    Settle();
+    EXPECT_EQ(Held(), 0u);
+  }
+}
+
+TEST_P(Transactions, SeeNoPhantoms) {
+  for (const std::string& appears : {std::string("key0000a"), Key(kKeys - 1) + "a"}) {
+    SCOPED_TRACE(appears);
+    Transaction transaction = client_->Begin();
+    const absl::StatusOr<Transaction::Pairs> all = transaction.Scan({.from = "key", .to = "kez"});
+    ASSERT_TRUE(all.ok()) << all.status();
+    ASSERT_TRUE(transaction.Put("count", std::to_string(all->size())).ok());
+    Transaction same = client_->Begin();
+    ASSERT_TRUE(same.Scan({.from = "key", .to = "kez"}).ok());
+    ASSERT_TRUE(same.Put("same", "1").ok());
+    const absl::StatusOr<Committed> committed = same.Commit();
+    EXPECT_TRUE(committed.ok()) << committed.status();
+    ASSERT_TRUE(other_->Put(appears, "new").ok());
+    EXPECT_EQ(transaction.Commit().status().code(), absl::StatusCode::kAborted);
+    EXPECT_EQ(Value("count"), "absent");
+  }
+}
+
+TEST_P(Transactions, ScanWhatTheyHaveWritten) {
+  Transaction transaction = client_->Begin();
+  ASSERT_TRUE(transaction.Delete(Key(1)).ok());
+  ASSERT_TRUE(transaction.Put(Key(2), "mine").ok());
+  ASSERT_TRUE(transaction.Put("key0002a", "new").ok());
+  const Transaction::Pairs up = *transaction.Scan({.from = Key(0), .limit = 4});
+  EXPECT_EQ(up, (Transaction::Pairs{{Key(0), "0"}, {Key(2), "mine"}, {"key0002a", "new"}, {Key(3), "0"}}));
+  const Transaction::Pairs down = *transaction.Scan({.from = Key(0), .to = Key(4), .reverse = true, .limit = 3});
+  EXPECT_EQ(down, (Transaction::Pairs{{Key(3), "0"}, {"key0002a", "new"}, {Key(2), "mine"}}));
+  EXPECT_TRUE(transaction.Commit().ok());
+  EXPECT_EQ(Value(Key(1)), "absent");
+  EXPECT_EQ(Value("key0002a"), "new");
+}
+
+TEST_P(Transactions, ThatOnlyReadAreOfOneMoment) {
+  Transaction transaction = client_->Begin();
+  EXPECT_TRUE(transaction.Get(low_).ok());
+  EXPECT_TRUE(transaction.Get(high_).ok());
+  EXPECT_TRUE(transaction.Commit().ok());
+  Transaction changed = client_->Begin();
+  EXPECT_TRUE(changed.Get(low_).ok());
+  EXPECT_TRUE(other_->Put(low_, "changed").ok());
+  EXPECT_TRUE(changed.Get(high_).ok());
+  EXPECT_EQ(changed.Commit().status().code(), absl::StatusCode::kAborted);
+  Settle();
+  EXPECT_EQ(Held(), 0u);
+}
+
+TEST_P(Transactions, ThatOnlyReadOneKeyAreThatRead) {
+  Transaction transaction = client_->Begin();
+  EXPECT_TRUE(transaction.Get(low_).ok());
+  EXPECT_TRUE(other_->Put(low_, "changed").ok());
+  EXPECT_TRUE(transaction.Commit().ok());
+}
+
+TEST_P(Transactions, ThatOnlyReadMemoryMakeNoCall) {
+  for (const std::string& key : {low_, high_}) ASSERT_TRUE(client_->Get(key, {.path = Path::kClient}).ok());
+  for (const std::string& changed : {std::string(), low_, high_}) {
+    SCOPED_TRACE(changed);
+    Transaction transaction = client_->Begin();
+    EXPECT_TRUE(transaction.Get(low_, {.path = Path::kClient}).ok());
+    EXPECT_TRUE(transaction.Get(high_, {.path = Path::kClient}).ok());
+    if (!changed.empty()) {
+      ASSERT_TRUE(other_->Put(changed, "changed").ok());
+    }
+    const uint64_t calls = client_->metrics().calls;
+    EXPECT_EQ(transaction.Commit().ok(), changed.empty());
+    EXPECT_EQ(client_->metrics().calls == calls, changed.empty());
+  }
+}
+
+TEST_P(Transactions, CannotCommitOnceWhatTheyHaveReadHasExpired) {
+  const uint32_t low = RegionOf(low_), high = RegionOf(high_);
+  for (const std::string& expiring : {low_, high_}) {
+    for (const bool expires : {true, false}) {
+      SCOPED_TRACE(expiring + (expires ? ", expires" : ""));
+      ASSERT_TRUE(client_->Put(low_, "0").ok());
+      ASSERT_TRUE(client_->Put(high_, "0").ok());
+      ASSERT_TRUE(client_->Put(expiring, "0", Expires::AfterUs(expires ? 100'000 : 100'000'000)).ok());
+      const RequestId id = Id(stamp_ + 1);
+      ASSERT_EQ(Prepare(id, low_, "new", low, {high}, "0"), TransactOutcome::kPrepared);
+      Expiry first = expires_;
+      ASSERT_EQ(Prepare(id, high_, "new", low, {}, "0"), TransactOutcome::kPrepared);
+      if (first == kNeverExpires) first = expires_;
+      EXPECT_NE(first, kNeverExpires);
+      Pass(200'000'000);
+      EXPECT_EQ(Decide(id, low, Decision::kCommit, stamp_ + 10, first),
+                expires ? TransactOutcome::kAborted : TransactOutcome::kCommitted);
+      EXPECT_EQ(Value(low_), expires ? (expiring == low_ ? "absent" : "0") : "new");
+      EXPECT_EQ(Value(high_), expires ? (expiring == high_ ? "absent" : "0") : "new");
+    }
+  }
+}
+
+TEST_P(Transactions, AScanGoesAsFarAsTheFirstKeyThatIsHeld) {
+  const uint32_t low = RegionOf(low_);
+  ASSERT_EQ(Prepare(Id(1), Key(5), "never", low), TransactOutcome::kPrepared);
+  for (const Path path : {Path::kServer, Path::kClient}) {
+    const auto scan = [&](ScanOptions options) -> std::string {
+      options.call.path = path;
+      options.call.timeout_us = 20'000;
+      Scan one = other_->NewScan(options);
+      std::string keys;
+      for (;;) {
+        const auto batch = other_->Run(one.AsyncNextBatch());
+        if (!batch.ok()) return keys + "waits";
+        if (batch->empty()) return keys;
+        for (const Scan::Entry& entry : *batch) keys += std::string(entry.key) + " ";
+      }
+    };
+    EXPECT_EQ(scan({.from = Key(2), .to = Key(5)}), Key(2) + " " + Key(3) + " " + Key(4) + " ");
+    EXPECT_EQ(scan({.from = Key(2), .to = Key(5), .reverse = true}), Key(4) + " " + Key(3) + " " + Key(2) + " ");
+    EXPECT_EQ(scan({.from = Key(6), .to = Key(8)}), Key(6) + " " + Key(7) + " ");
+    EXPECT_EQ(scan({.from = Key(6), .to = Key(8), .reverse = true}), Key(7) + " " + Key(6) + " ");
+    EXPECT_EQ(scan({.from = Key(4), .limit = 1}), Key(4) + " ");
+    EXPECT_EQ(scan({.from = Key(5), .limit = 1}), "waits");
+    EXPECT_EQ(scan({.from = Key(5), .to = Key(7), .reverse = true}), Key(6) + " waits");
+    EXPECT_EQ(scan({.from = Key(4), .to = Key(7)}), Key(4) + " waits");
+  }
+  EXPECT_EQ(*other_->Count(Key(2), Key(5)), 3u);
+  EXPECT_EQ(*other_->Count(Key(6), Key(9)), 3u);
+}
+
+TEST_P(Transactions, ScansWithLimitsClaimOnlyWhatTheyHaveRead) {
+  const std::string longest(KeyBytesMax(512), 'z');
+  ASSERT_TRUE(client_->Put(longest, "last").ok());
+  Transaction transaction = client_->Begin();
+  EXPECT_TRUE(transaction.Scan({.from = low_, .limit = 0})->empty());
+  EXPECT_TRUE(transaction.Scan({.from = low_, .reverse = true, .limit = 0})->empty());
+  EXPECT_EQ(transaction.Scan({.from = "zz", .limit = 1})->size(), 1u);
+  ASSERT_TRUE(transaction.Put("new", "1").ok());
+  EXPECT_EQ(transaction.Scan({.from = Key(kKeys - 1), .limit = UINT64_MAX - 1})->size(), 3u);
+  const absl::StatusOr<Committed> committed = transaction.Commit();
+  EXPECT_TRUE(committed.ok()) << committed.status();
+}
+
+TEST_P(Transactions, AnOutcomeIsThatOfTheKeysRegionWhateverWasCached) {
+  // The other client knows a region for all keys, which has been split since.
+  const uint32_t low = RegionOf(low_), high = RegionOf(high_);
+  const RequestId id = Id(1);
+  ASSERT_EQ(Prepare(id, high_, "new", high, {low}), TransactOutcome::kPrepared);
+  ASSERT_EQ(Prepare(id, low_, "new", high), TransactOutcome::kPrepared);
+  EXPECT_EQ(Decide(id, high, Decision::kCommit, stamp_ + 10), TransactOutcome::kCommitted);
+  for (Client* const one : {client_.get(), other_.get()}) {
+    const auto outcome = one->Outcome({id.client, id.number, id.until, id.slot, high_});
+    ASSERT_TRUE(outcome.ok()) << outcome.status();
+    EXPECT_TRUE(outcome->has_value());
+  }
+}
+
+TEST_P(Transactions, OnlyServersAskAndNoStampIsFarAhead) {
+  const uint32_t low = RegionOf(low_);
+  const RequestId id = Id(1);
+  ASSERT_EQ(Prepare(id, low_, "new", low), TransactOutcome::kPrepared);
+  const auto answer = [&](Decision decision, uint64_t stamp) {
+    const std::string reply = Send(low, MakeDecideRequest(RootOf(low), id, decision, stamp), "");
+    return ParseTransactReply(AsBytes(reply), MessageKind::kDecide).status().code();
+  };
+  EXPECT_EQ(answer(Decision::kAsk, 0), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(answer(Decision::kCommit, stamp_ + 2 * kRequestAheadNsMax), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(answer(Decision::kCommit, stamp_), absl::StatusCode::kOk);
+  EXPECT_EQ(Value(low_), "new");
+}
+
+TEST_P(Transactions, AreRunAgainUntilTheyCommit) {
+  int tries = 0;
+  const absl::StatusOr<Committed> committed = client_->RunTransaction([&](Transaction* transaction) -> absl::Status {
+    const auto value = transaction->Get(high_);
+    if (!value.ok()) return value.status();
+    if (++tries < 3) {
+      EXPECT_TRUE(other_->Put(high_, std::to_string(tries)).ok());
+    }
+    return transaction->Put(low_, **value);
+  });
+  ASSERT_TRUE(committed.ok()) << committed.status();
+  EXPECT_EQ(tries, 3);
+  EXPECT_EQ(Value(low_), "2");
+  const absl::StatusOr<Committed> given_up =
+      client_->RunTransaction([](Transaction*) -> absl::Status { return absl::OutOfRangeError("mine"); });
+  EXPECT_EQ(given_up.status().message(), "mine");
+}
+
+TEST_P(Transactions, OfAClientThatIsGoneAreAborted) {
+  const uint32_t low = RegionOf(low_), high = RegionOf(high_);
+  const RequestId id = Id(1);
+  ASSERT_EQ(Prepare(id, low_, "never", low, {high}), TransactOutcome::kPrepared);
+  ASSERT_EQ(Prepare(id, high_, "never", low), TransactOutcome::kPrepared);
+  EXPECT_GT(Held(), 0u);
+  // A write waits for it, and so does a read, on either path.
+  for (const Path path : {Path::kServer, Path::kClient}) {
+    EXPECT_EQ(other_->Get(high_, {.path = path, .timeout_us = 10'000}).status().code(),
+              absl::StatusCode::kDeadlineExceeded);
+    EXPECT_TRUE(other_->Get(Key(kKeys - 2), {.path = path, .timeout_us = 10'000}).ok());
+  }
+  EXPECT_EQ(other_->Put(high_, "mine", {.timeout_us = 10'000}).status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(other_->Put(high_, "mine").ok());
+  EXPECT_EQ(Value(low_), "0");
+  EXPECT_EQ(Held(), 0u);
+  EXPECT_EQ(Decide(id, low, Decision::kCommit, stamp_), TransactOutcome::kAborted);
+  EXPECT_EQ(Decide(id, low, Decision::kRecall), TransactOutcome::kAborted);
+}
+
+TEST_P(Transactions, ThatHaveCommittedAreFinishedWithoutTheirClient) {
+  const uint32_t low = RegionOf(low_), high = RegionOf(high_);
+  const RequestId id = Id(1);
+  ASSERT_EQ(Prepare(id, low_, "new", low, {high}), TransactOutcome::kPrepared);
+  ASSERT_EQ(Prepare(id, high_, "new", low), TransactOutcome::kPrepared);
+  EXPECT_EQ(Decide(id, low, Decision::kCommit, stamp_ + 10), TransactOutcome::kCommitted);
+  EXPECT_EQ(Value(low_), "new");
+  EXPECT_EQ(Value(high_), "new");
+  Pass(2'000'000'000);
+  EXPECT_EQ(Held(), 0u);
+  EXPECT_EQ(Decide(id, low, Decision::kCommit, stamp_ + 10), TransactOutcome::kCommitted);
+  EXPECT_EQ(Decide(id, low, Decision::kRecall), TransactOutcome::kCommitted);
+  // Another client learns it, too, wherever the key is by then.
+  const auto outcome = other_->Outcome({id.client, id.number, id.until, id.slot, low_});
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ((*outcome)->stamp, stamp_ + 10);
+}
+
+TEST_P(Transactions, SurviveTakeovers) {
+  if (GetParam() == Durability::kNone) GTEST_SKIP() << "regions without logs end with their server";
+  const uint32_t low = RegionOf(low_), high = RegionOf(high_);
+  const RequestId committed = Id(1);
+  ASSERT_EQ(Prepare(committed, low_, "new", low, {high}), TransactOutcome::kPrepared);
+  ASSERT_EQ(Prepare(committed, high_, "new", low), TransactOutcome::kPrepared);
+  RequestId aborted = committed;
+  aborted.slot = 1;
+  ASSERT_EQ(Prepare(aborted, Key(kKeys - 2), "never", high, {}), TransactOutcome::kPrepared);
+  EXPECT_EQ(Decide(committed, low, Decision::kCommit, stamp_ + 10), TransactOutcome::kCommitted);
+  Kill(OwnerOf(high));
+  EXPECT_EQ(Value(high_), "new");
+  EXPECT_EQ(Value(Key(kKeys - 2)), "0");
+  EXPECT_TRUE(other_->Put(Key(kKeys - 2), "mine").ok());
+  Pass(3'000'000'000);
+  EXPECT_EQ(Held(), 0u);
+  EXPECT_EQ(Decide(committed, low, Decision::kRecall), TransactOutcome::kCommitted);
+}
+
+TEST_P(Transactions, ALateRequestToPrepareOneThatWasAbortedIsRefused) {
+  const uint32_t low = RegionOf(low_);
+  const RequestId id = Id(1);
+  EXPECT_EQ(Decide(id, low, Decision::kRecall), TransactOutcome::kAborted);
+  EXPECT_EQ(Prepare(id, low_, "late", low), TransactOutcome::kAborted);
+  EXPECT_EQ(Decide(id, low, Decision::kCommit, stamp_), TransactOutcome::kAborted);
+  EXPECT_EQ(Value(low_), "0");
+}
+
+// Its client could not reach all regions to abort it, and has begun others since.
+// Otherwise it would be prepared again for whoever reads the log.
+TEST_P(Transactions, ThatAreBeingAbortedAreNotLoggedAgain) {
+  const RequestId id = Id(1);
+  const uint32_t region = RegionOf(low_);
+  ASSERT_EQ(Prepare(id, low_, "lost", region), TransactOutcome::kPrepared);
+  Worker* const worker = cluster_.worker(OwnerOf(region));
+  HeldRegion* const held = worker->regions()->Find(region);
+  TransactionRequests* const requests = worker->service()->writes()->transactions();
+  const auto step = requests->Decide({0, true, id, Decision::kAbort, 0}, held);
+  ASSERT_TRUE(step.ok());
+  if (step->aborts == nullptr) return;  // There is no log.
+  EXPECT_FALSE(held->transactions.locks.MayRead(low_)) << "a crash may still take the decision";
+  const uint64_t before = held->log->appended();
+  held->LogOutcomes();
+  EXPECT_EQ(held->log->appended() - before, held->outcomes.size());
+  Pass(1'500'000'000);
+  EXPECT_FALSE(held->transactions.locks.MayRead(low_)) << "its client has not gone: it has told that it aborts";
+}
+
+TEST_P(Transactions, WhoseClientHasUsedTheirSlotAgainAreAborted) {
+  const uint32_t low = RegionOf(low_);
+  const RequestId id = Id(1);
+  ASSERT_EQ(Prepare(id, high_, "never", low), TransactOutcome::kPrepared);
+  RequestId later = id;
+  later.number = 2;
+  ASSERT_EQ(Prepare(later, low_, "later", low), TransactOutcome::kPrepared);
+  ASSERT_EQ(Decide(later, low, Decision::kCommit, stamp_), TransactOutcome::kCommitted);
+  EXPECT_TRUE(other_->Put(high_, "mine").ok());
+  Pass(3'000'000'000);
+  EXPECT_EQ(Held(), 0u);
+  EXPECT_EQ(Value(low_), "later");
+  EXPECT_EQ(Decide(id, low, Decision::kCommit, stamp_), TransactOutcome::kAborted);
+}
+
+TEST_P(Transactions, HaveLimits) {
+  Transaction transaction = client_->Begin();
+  EXPECT_EQ(transaction.Put("", "x").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(transaction.Put(std::string(1'000, 'k'), "x").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(transaction.Put("k", std::string(kValueBytesMax + 1, 'v')).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(transaction.Put("k", std::string(kValueBytesMax, 'v')).code(), absl::StatusCode::kInvalidArgument);
+  Transaction large = client_->Begin();
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(large.Put("k", std::string(600'000, 'v')).ok()) << "the last write counts";
+  ASSERT_TRUE(large.Put("k", std::string(200'000, 'v')).ok());
+  ASSERT_TRUE(large.Put(high_, std::string(200'000, 'w')).ok());
+  const absl::StatusOr<Committed> committed = large.Commit();
+  EXPECT_TRUE(committed.ok()) << committed.status();
+  EXPECT_EQ(Value("k"), std::string(200'000, 'v'));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Transactions, ::testing::Values(Durability::kNone, Durability::kAsync, Durability::kSync),
+                         [](const auto& test) { return std::string(ToString(test.param)); });
+
+}  // namespace
+}  // namespace cell

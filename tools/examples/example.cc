@@ -1,0 +1,81 @@
+#include "tools/examples/example.h"
+
+#include <charconv>
+#include <csignal>
+#include <cstdio>
+#include <string>
+#include <system_error>
+
+#include "cell/base/bytes.h"
+#include "cell/cmd/help_text.h"
+#include "cell/io/exec/invocation.h"
+#include "fmt/format.h"
+#include "tools/client_flags.h"
+#include "tools/command_line.h"
+
+namespace cell {
+namespace {
+
+// Calls `run`, and has its output written before its exit status is returned.
+absl::StatusOr<int> RunAndFlush(const std::function<absl::StatusOr<int>()>& run) {
+  try {
+    const absl::StatusOr<int> result = run();
+    if (!result.ok()) return result;
+    const absl::Status written = FlushOutput();
+    if (!written.ok()) return written;
+    return result;
+  } catch (const std::system_error& error) {  // fmt::print throws it when a write fails.
+    return OutputError(error.code().value());
+  }
+}
+
+}  // namespace
+
+void DeclareCluster(CLI::App* app, ClientOptions* options) {
+  app->formatter(HelpText());  // Commands that are added later inherit it.
+  AddClientFlags(app, options);
+  app->fallthrough();
+  app->footer("Exit status: 0 done, 1 not there or not as it should be, 2 error (one line on standard error).");
+}
+
+CLI::Validator PartOfKey() {
+  return CLI::Validator(
+      [](std::string& text) {
+        if (!text.empty() && text.find_first_of("/ ") == std::string::npos) return std::string();
+        return fmt::format("{} is empty, or has a space or a slash", ForMessage(text));
+      },
+      "WORD");
+}
+
+int RunExample(const char* program, CLI::App* app, int argc, char** argv,
+               const std::function<absl::StatusOr<int>()>& run) {
+  HoldStandardStreams();
+  EnterCallersDirectory();
+  try {
+    app->parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return EndOfParse(program, *app, error);
+  }
+  ::signal(SIGPIPE, SIG_DFL);
+  const absl::StatusOr<int> result = RunAndFlush(run);
+  if (result.ok()) return *result;
+  std::fputs(fmt::format("{}: {}\n", program, std::string(result.status().message())).c_str(), stderr);
+  return kError;
+}
+
+absl::StatusOr<std::unique_ptr<Client>> OpenClient(const ClientOptions& options) {
+  if (options.cluster.empty()) {
+    return absl::InvalidArgumentError("no cluster was given: use --cluster DIR, or set CELL_CLUSTER=DIR");
+  }
+  return Client::Open(options);
+}
+
+absl::StatusOr<uint64_t> NumberIn(std::string_view key, std::string_view text) {
+  uint64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, number);
+  if (error == std::errc() && at == end) return number;
+  return absl::DataLossError(fmt::format("{}: {} is not a decimal number", ForMessage(key), ForMessage(text)));
+}
+
+}  // namespace cell

@@ -1,0 +1,38 @@
+// What all examples share: how they read their command lines, and how they end.
+//
+// Exit status: 0 done, 1 something is not there or not as it should be, 2 an error. An error is one line on standard
+// error, which begins with the program's name.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string_view>
+
+#include "CLI/CLI.hpp"
+#include "absl/status/statusor.h"
+#include "cell/client/client.h"
+
+namespace cell {
+
+inline constexpr int kDone = 0;
+inline constexpr int kWrong = 1;
+inline constexpr int kError = 2;
+
+// Declares the flags that name the cluster. REQUIRES: `app` has no commands yet.
+void DeclareCluster(CLI::App* app, ClientOptions* options);
+
+// Accepts one part of a key: not empty, and without spaces and slashes.
+CLI::Validator PartOfKey();
+
+// Parses the command line, calls `run`, and writes the error if it returns one. Returns the program's exit status.
+int RunExample(const char* program, CLI::App* app, int argc, char** argv,
+               const std::function<absl::StatusOr<int>()>& run);
+
+// Opens a client. Returns InvalidArgument if no cluster was given.
+absl::StatusOr<std::unique_ptr<Client>> OpenClient(const ClientOptions& options);
+
+// Returns the number that the text is, in decimal, or DataLoss if it is none. `key` is named in the error.
+absl::StatusOr<uint64_t> NumberIn(std::string_view key, std::string_view text);
+
+}  // namespace cell
