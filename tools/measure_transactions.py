@@ -44,7 +44,7 @@ class Transactions:
     def __init__(self, base, durability, place, options):
         self.options = options
         self.pinned = place == "one"
-        log = {} if durability == "none" else {"log_store": str(base / "log")}
+        log = {} if durability == "none" else {"log_store": f"dir:{base / 'log'}"}
         self.measurement = Measurement(base / "cluster", SHAPES[place]["servers"], options.keys, durability=durability, **log,
                                        **{name: value for name, value in SHAPES[place].items() if name != "servers"})
 
