@@ -24,7 +24,7 @@ class CellctlTransactionsTest(CellctlCase):
         refused = self.ctl("tx", self.script("put a 0", "expect c 4"))
         self.assertEqual((refused.returncode, refused.stderr), (1, b"not committed: line 2: c is 3\n"))
         self.assertEqual(self.done("get", "a"), b"7")
-        done = json.loads(self.done("-o", "json", "tx", self.script("get a", "delete c")))
+        done = json.loads(self.done("-o", "json", "tx", self.script("get a", "del c")))
         self.assertEqual((done["committed"], done["stamp"] > 0, done["read"]), (True, True, [{"key": "a", "value": "7"}]))
         unmet = json.loads(self.ctl("-o", "json", "tx", self.script("absent a")).stdout)
         self.assertEqual(unmet, {"committed": False, "unmet": "line 1: a is 7"})

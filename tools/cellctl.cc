@@ -330,7 +330,7 @@ void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
   tx->footer(
       "A line is a command, with words as in a shell; a line that begins with # is a comment:\n"
       "  get KEY           write the value               scan FROM [TO]     write the pairs of a range\n"
-      "  put KEY VALUE     delete KEY                    add KEY NUMBER     to a decimal number; absent counts as 0\n"
+      "  put KEY VALUE     del KEY                       add KEY NUMBER     to a decimal number; absent counts as 0\n"
       "  expect KEY VALUE  absent KEY                    else nothing is written: exit status 1\n"
       "All lines take effect at one moment, or none does. What get and scan have read is written when that is so, as\n"
       "key TAB value. While something that was read changes meanwhile, the script is run again.");

@@ -46,7 +46,7 @@ absl::Status CheckLine(const ScriptLine& line) {
   };
   if (words[0] == "get") return takes(2, 2, "get KEY");
   if (words[0] == "put") return takes(3, 3, "put KEY VALUE");
-  if (words[0] == "delete") return takes(2, 2, "delete KEY");
+  if (words[0] == "del") return takes(2, 2, "del KEY");
   if (words[0] == "expect") return takes(3, 3, "expect KEY VALUE");
   if (words[0] == "absent") return takes(2, 2, "absent KEY");
   if (words[0] == "scan") return takes(2, 3, "scan FROM [TO]");
@@ -55,7 +55,7 @@ absl::Status CheckLine(const ScriptLine& line) {
     const absl::StatusOr<int64_t> number = NumberOf(words[2]);
     return number.ok() ? absl::OkStatus() : Wrong(line, std::string(number.status().message()));
   }
-  return Wrong(line, fmt::format("there is no command {}; there are get, put, delete, add, scan, expect and absent",
+  return Wrong(line, fmt::format("there is no command {}; there are get, put, del, add, scan, expect and absent",
                                  ForMessage(words[0])));
 }
 
@@ -97,7 +97,7 @@ std::string Shown(const Value& value) { return value.has_value() ? EscapeText(*v
 absl::Status RunLine(Transaction* transaction, const ScriptLine& line, nlohmann::json* output, std::string* unmet) {
   const std::vector<std::string>& words = line.words;
   if (words[0] == "put") return transaction->Put(words[1], words[2]);
-  if (words[0] == "delete") return transaction->Delete(words[1]);
+  if (words[0] == "del") return transaction->Delete(words[1]);
   if (words[0] == "scan") {
     ScanOptions options{.from = words[1]};
     if (words.size() == 3) options.to = words[2];
