@@ -8,96 +8,14 @@
 #include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
 #include "cell/client/call/operate.h"
+#include "cell/client/call/transact_steps.h"
 #include "cell/layout/wire_transaction.h"
 #include "fmt/format.h"
 
 namespace cell {
 namespace {
 
-constexpr int64_t kTryNs = 1'000'000'000;  // How long an abort, or one try to finish, waits for answers.
-
 constexpr int64_t kSlotPauseNs = 100'000;  // Before a free slot is looked for again.
-constexpr int64_t kPauseNsMax = 50'000'000;
-constexpr int kFinishTries = 10;
-
-// Pause before a region is asked again that could not serve a step.
-int64_t PauseNs(const Session& session) { return std::max<int64_t>(1'000, session.options().refused_pause_us * 250); }
-
-// The answer to a step in one region.
-struct StepResult {
-  enum class Kind {
-    kAnswered,
-    kElsewhere,  // Nothing was done: the region does not have all of the keys.
-    kRefused,    // Nothing was done, for a temporary reason.
-    kLost,       // It may have been done.
-    kFailed,     // Nothing was done, for a lasting reason.
-  };
-  Kind kind = Kind::kFailed;
-  TransactOutcome outcome{};
-  uint64_t stamp = 0;
-  std::string key = {};
-  absl::Status status = {};
-  Expiry expires = kNeverExpires;  // When the first of the pairs expires that were read there.
-  bool again = false;              // An earlier try was lost, and may have been carried out before this one.
-};
-
-StepResult ResultOf(const absl::StatusOr<ConstBytes>& reply, MessageKind kind) {
-  using Kind = StepResult::Kind;
-  if (!reply.ok()) {
-    return {absl::IsUnavailable(reply.status()) ? Kind::kRefused : Kind::kLost, {}, 0, {}, reply.status()};
-  }
-  if (IsRoute(*reply)) return {Kind::kElsewhere, {}, 0, {}, absl::UnavailableError("a region was split or has moved")};
-  const absl::StatusOr<Parsed<TransactReply>> parsed = ParseTransactReply(*reply, kind);
-  if (parsed.ok()) {
-    const TransactReply& fixed = parsed->fixed;
-    return {Kind::kAnswered, fixed.outcome, fixed.stamp, std::string(parsed->key), {}, fixed.expires};
-  }
-  if (absl::IsUnavailable(parsed.status())) return {Kind::kRefused, {}, 0, {}, parsed.status()};
-  if (absl::IsUnknown(parsed.status())) return {Kind::kLost, {}, 0, {}, parsed.status()};
-  return {IsErrorReply(*reply, kind) ? Kind::kFailed : Kind::kLost, {}, 0, {}, parsed.status()};
-}
-
-// Sends a decision to the region until it answers, or until the deadline. The result is kLost if an earlier try was
-// lost, and there was no answer to a later one. A region that is gone has no part of any transaction: it counts as one
-// that has aborted.
-Task<StepResult> DecideAt(Session* session, uint32_t region, RequestId id, Decision decision, uint64_t stamp,
-                          int64_t deadline_ns, Expiry expires = kNeverExpires) {
-  const std::string request = MakeDecideRequest(RootOf(region), id, decision, stamp, expires);
-  StepResult result{StepResult::Kind::kRefused, {}, 0, {}, absl::UnavailableError("no region was asked")};
-  bool lost = false;
-  int64_t pause_ns = PauseNs(*session);
-  for (;;) {
-    if (session->closed()) {
-      result = {lost ? StepResult::Kind::kLost : StepResult::Kind::kRefused, {}, 0, {}, ClientLoop::Closed()};
-      co_return result;
-    }
-    const absl::StatusOr<WorkerConnection*> worker = co_await session->view()->Connect(region, deadline_ns);
-    if (worker.ok()) {
-      const OutgoingCall call{.head = request, .reply_bytes_max = kReplyBytesMin, .deadline_ns = deadline_ns};
-      result = ResultOf(co_await session->connections()->Call(*worker, call), MessageKind::kDecide);
-      result.again = lost;
-      if (result.kind == StepResult::Kind::kAnswered) co_return result;
-      if (result.kind == StepResult::Kind::kFailed && lost) result.kind = StepResult::Kind::kLost;
-      if (result.kind == StepResult::Kind::kFailed) co_return result;
-      lost |= result.kind == StepResult::Kind::kLost;
-    } else {
-      result.status = worker.status();
-    }
-    if (session->NowNs() + pause_ns >= deadline_ns) {
-      if (lost) result.kind = StepResult::Kind::kLost;
-      co_return result;
-    }
-    co_await session->loop()->SleepUntil(session->NowNs() + pause_ns);
-    pause_ns = std::min(2 * pause_ns, kPauseNsMax);
-    co_await session->view()->Refresh(deadline_ns);
-    const bool gone = session->view()->failure().ok() && session->view()->cluster().table.Find(region) == nullptr;
-    if (!gone) continue;
-    result.kind = StepResult::Kind::kRefused;  // Who asks goes by the key again.
-    if (decision != Decision::kRecall) result.kind = lost ? StepResult::Kind::kLost : StepResult::Kind::kAnswered;
-    result.outcome = TransactOutcome::kAborted;
-    co_return result;
-  }
-}
 
 // Returns the root of the region that has the key, or had when its route was cached. `fresh`: it has it now.
 Task<absl::StatusOr<Pointer>> Locate(Session* session, std::string_view key, CallContext context, bool fresh) {
@@ -119,46 +37,6 @@ Task<absl::StatusOr<Pointer>> Locate(Session* session, std::string_view key, Cal
   }
   co_return found;
 }
-
-// Tells the other regions, and then the primary, that a transaction has committed. It goes on until all have answered,
-// or for some seconds.
-class Finishing : public DetachedTask {
- public:
-  Finishing(Session* session, RequestId id, uint32_t primary, std::vector<uint32_t> others, uint64_t stamp)
-      : task_(Run(session, id, primary, std::move(others), stamp)) {
-    task_.Start();
-  }
-  bool ended() const override { return task_.done(); }
-
- private:
-  static Task<bool> Run(Session* session, RequestId id, uint32_t primary, std::vector<uint32_t> others,
-                        uint64_t stamp) {
-    for (int tries = 0; !others.empty() && tries < kFinishTries && !session->closed(); ++tries) {
-      const int64_t deadline_ns = session->NowNs() + kTryNs;
-      std::vector<Task<StepResult>> steps;
-      for (const uint32_t region : others) {
-        steps.push_back(DecideAt(session, region, id, Decision::kCommit, stamp, deadline_ns));
-      }
-      for (Task<StepResult>& step : steps) step.Start();
-      std::vector<uint32_t> left;
-      for (size_t i = 0; i < others.size(); ++i) {
-        const StepResult result = co_await steps[i].Join();
-        if (result.kind != StepResult::Kind::kAnswered) left.push_back(others[i]);
-      }
-      others = std::move(left);
-      if (!others.empty()) co_await session->loop()->SleepUntil(session->NowNs() + kPauseNsMax);
-    }
-    if (!others.empty() && !session->closed()) {
-      session->slots()->Retire(id);  // The primary tells them when they are back.
-    } else if (!session->closed()) {
-      (void)co_await DecideAt(session, primary, id, Decision::kFinish, stamp, session->NowNs() + kTryNs);
-      session->slots()->Give(id);
-    }
-    co_return true;
-  }
-
-  Task<bool> task_;
-};
 
 // Runs the commit of one transaction.
 class Committer {
@@ -191,7 +69,7 @@ class Committer {
   }
 
  private:
-  // What the transaction does in one region.
+  // A part of the transaction: all that it does in one region.
   struct Part {
     uint32_t region = 0;
     std::string key = {};  // Of its first operation.
@@ -331,7 +209,7 @@ class Committer {
         break;
       case StepResult::Kind::kElsewhere:
         why_ = result.status;
-        pause_ns_ = std::max(pause_ns_, elsewhere_++ > 1 ? PauseNs(*session_) : 0);
+        pause_ns_ = std::max(pause_ns_, elsewhere_++ > 1 ? TransactPauseNs(*session_) : 0);
         ForgetRoutes(part);
         fresh_ = true;
         break;
@@ -341,11 +219,11 @@ class Committer {
       case StepResult::Kind::kAnswered:
         if (result.outcome == TransactOutcome::kUntimely) {
           floor_ = std::max(floor_, result.stamp);
-          if (untimely_++ > 0) pause_ns_ = std::max(pause_ns_, PauseNs(*session_));
+          if (untimely_++ > 0) pause_ns_ = std::max(pause_ns_, TransactPauseNs(*session_));
           why_ = absl::UnavailableError("a server's clock is ahead or behind");
         } else if (result.outcome == TransactOutcome::kBeyond) {
           if (result.key.empty() || !borders_.insert(result.key).second)
-            pause_ns_ = std::max(pause_ns_, PauseNs(*session_));
+            pause_ns_ = std::max(pause_ns_, TransactPauseNs(*session_));
           why_ = absl::UnavailableError("a region was split");
         } else if (result.outcome == TransactOutcome::kAborted) {
           return absl::AbortedError(
@@ -409,7 +287,7 @@ class Committer {
     }
     if (decided.kind == StepResult::Kind::kAnswered && decided.outcome == TransactOutcome::kCommitted) {
       finishing_ = true;
-      session_->loop()->Keep(std::make_unique<Finishing>(session_, id, Primary(), std::move(written), stamp));
+      FinishTransaction(session_, id, Primary(), std::move(written), stamp);
       co_return stamp;
     }
     if (decided.kind == StepResult::Kind::kLost && Mutated(Mutant::kAbortUnknown)) co_await AbortAll(id);
@@ -447,7 +325,7 @@ class Committer {
       }
       if (!part.writes && result.kind == StepResult::Kind::kLost) {
         why_ = result.status;
-        pause_ns_ = PauseNs(*session_);
+        pause_ns_ = TransactPauseNs(*session_);
         co_return std::nullopt;
       }
       if (lost.ok() && result.kind != StepResult::Kind::kLost) {
@@ -468,9 +346,9 @@ class Committer {
         if (outcome->has_value()) co_return **outcome;
         co_return absl::AbortedError("the transaction was aborted, because its answer was lost; nothing was written");
       }
-      if (session_->closed() || session_->NowNs() + PauseNs(*session_) >= context_.deadline_ns)
+      if (session_->closed() || session_->NowNs() + TransactPauseNs(*session_) >= context_.deadline_ns)
         co_return MaybeCommitted(lost);
-      co_await session_->loop()->SleepUntil(session_->NowNs() + PauseNs(*session_));
+      co_await session_->loop()->SleepUntil(session_->NowNs() + TransactPauseNs(*session_));
       co_await session_->view()->Refresh(context_.deadline_ns);
     }
   }
@@ -520,7 +398,7 @@ class Committer {
   // Aborts all parts that may be prepared.
   Task<bool> AbortAll(RequestId id) {
     std::vector<Task<StepResult>> steps;
-    const int64_t deadline_ns = std::min(context_.deadline_ns, session_->NowNs() + kTryNs);
+    const int64_t deadline_ns = std::min(context_.deadline_ns, session_->NowNs() + kTransactTryNs);
     for (const Part& part : parts_) {
       const bool prepared =
           part.result.kind == StepResult::Kind::kAnswered && part.result.outcome == TransactOutcome::kPrepared;
@@ -608,7 +486,7 @@ Task<absl::StatusOr<std::optional<uint64_t>>> OutcomeOf(Session* session, const 
     const absl::StatusOr<Pointer> root = co_await Locate(session, id.key, context, /*fresh=*/true);
     if (!root.ok()) outcome = root.status();
     if (!root.ok()) break;
-    const int64_t try_ns = std::min(context.deadline_ns, session->NowNs() + kTryNs);
+    const int64_t try_ns = std::min(context.deadline_ns, session->NowNs() + kTransactTryNs);
     const StepResult result = co_await DecideAt(session, root->region(), request, Decision::kRecall, 0, try_ns);
     if (result.kind == StepResult::Kind::kFailed) outcome = result.status;
     if (session->closed()) outcome = ClientLoop::Closed();
@@ -620,7 +498,7 @@ Task<absl::StatusOr<std::optional<uint64_t>>> OutcomeOf(Session* session, const 
     }
     outcome = absl::DeadlineExceededError(
         fmt::format("the outcome was not learned in time: {}", std::string(result.status.message())));
-    co_await session->loop()->SleepUntil(session->NowNs() + PauseNs(*session));
+    co_await session->loop()->SleepUntil(session->NowNs() + TransactPauseNs(*session));
   }
   session->End(context, outcome.status());
   co_return outcome;

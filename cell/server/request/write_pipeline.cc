@@ -8,29 +8,17 @@
 #include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
 #include "cell/functions/function_table.h"
-#include "cell/layout/wire_function.h"
 #include "cell/region/expiry_sweep.h"
-#include "cell/server/request/range_request.h"
 #include "fmt/format.h"
 
 namespace cell {
 namespace {
-
-constexpr size_t kFreedPerTurn = 16;
 
 // Returns what outcomes have instead of the name of a call's user.
 uint32_t UserOf(const IncomingCall& call) { return static_cast<uint32_t>(Crc64(call.from->name)); }
 
 Outcome OutcomeOf(const IncomingCall& call, const KeyedRequest& request, const Verdict& verdict) {
   return {request.id, 0, request.fingerprint, UserOf(call), verdict.existed, verdict.changed, verdict.result, 0};
-}
-
-// Returns whether a range has all that a region has, and that can be deleted at once.
-bool ClearsAll(const KeyedRequest& request, const HeldRegion& region) {
-  if (!region.claimable() || !MeganodeClear::Pays(*region.tree) || !region.transactions.empty()) return false;
-  const MeganodeRange range = region.tree->range();
-  return request.key <= range.low &&
-         (request.value.empty() || (range.high.has_value() && request.value >= *range.high));
 }
 
 }  // namespace
@@ -382,96 +370,6 @@ void WritePipeline::AddPending(PendingWrite write, HeldRegion* region) {
   ++pending_;
 }
 
-absl::StatusOr<WritePipeline::Served> WritePipeline::DeleteSlice(const IncomingCall& call, const KeyedRequest& request,
-                                                                 HeldRegion* region) {
-  if (region->tree == nullptr) return NoMeganode(*region);
-  Meganode& tree = *region->tree;
-  RETURN_IF_ERROR(CheckRangeRoom(tree, call.reply_bytes_max));
-  if (ClearsAll(request, *region)) return Clear(call, request, region);
-  const auto slice = std::make_shared<DeletedSlice>();
-  bool logged = false;
-  slice->next = request.key;
-  const KeyLocks& locks = region->transactions.locks;
-  const auto may_write = [&](std::string_view from, const LeafKeys& leaf) {
-    return locks.MayWriteRange(from, leaf.next.has_value() ? *leaf.next : request.value);
-  };
-  for (int leaves = 0; leaves < kLeavesPerDelete && slice->next.has_value() && tree.Covers(*slice->next); ++leaves) {
-    absl::StatusOr<LeafKeys> leaf = KeysOfLeaf(tree, *slice->next, request.value);
-    absl::StatusOr<uint64_t> deleted = 0;
-    if (leaf.ok() && !locks.empty() && !may_write(*slice->next, *leaf)) {
-      if (leaves == 0) return Served{Stage::kLocked};
-      break;
-    }
-    if (!leaf.ok()) {
-      deleted = leaf.status();
-    } else if (!region->log_first) {
-      deleted = tree.DeleteAll(leaf->keys);
-    } else if (!leaf->keys.empty()) {
-      LogKeys(std::move(leaf->keys), slice, region);
-      logged = true;
-    }
-    if (!deleted.ok() && leaves == 0) return deleted.status();
-    if (!deleted.ok()) break;  // The next slice begins with this leaf, and returns the error.
-    slice->pairs += *deleted;
-    slice->next = std::move(leaf->next);
-  }
-  if (!logged) return Served{Stage::kDone, false, slice};
-  region->pending.back().call = call;
-  region->pending.back().call.request = {};
-  return Served{Stage::kLogged};
-}
-
-void WritePipeline::LogKeys(std::vector<std::string> keys, const std::shared_ptr<DeletedSlice>& slice,
-                            HeldRegion* region) {
-  uint64_t sequence = 0;
-  for (const std::string& key : keys) sequence = region->log->Append(RecordKind::kDelete, key, std::string_view());
-  PendingWrite write{IncomingCall{}, MessageKind::kDeleteRange, sequence, {}, {}, {}};
-  write.keys = std::move(keys);
-  write.slice = slice;
-  region->pending.push_back(std::move(write));
-  ++pending_;
-}
-
-WritePipeline::Served WritePipeline::Clear(const IncomingCall& call, const KeyedRequest& request, HeldRegion* region) {
-  RegionClaim claim(region, ClaimPurpose::kClear);
-  const auto slice = std::make_shared<DeletedSlice>();
-  const MeganodeRange range = region->tree->range();
-  if (range.high.has_value() && request.value != *range.high) slice->next = range.high;
-  uint64_t sequence = 0;
-  if (region->log != nullptr) sequence = region->log->Append(RecordKind::kClear, "", "");
-  if (!region->log_first) {
-    slice->pairs = ClearNow(region, std::move(claim));
-    return Served{Stage::kDone, false, slice};
-  }
-  PendingWrite write{call, MessageKind::kDeleteRange, sequence, {}, {}, {}};
-  write.call.request = {};
-  write.slice = slice;
-  write.clears = true;
-  region->pending.push_back(std::move(write));
-  ++pending_;
-  clears_.insert_or_assign(region->region(), std::move(claim));
-  return Served{Stage::kLogged};
-}
-
-uint64_t WritePipeline::ClearNow(HeldRegion* region, RegionClaim claim) {
-  ++cleared_;
-  if (freeing_.empty()) scheduler_->Spawn(FreeGradually());
-  return freeing_.emplace_back(std::move(claim), region->tree).clear.pairs();
-}
-
-bool WritePipeline::Free(Cleared* cleared) {
-  const HeldRegion* const region = cleared->claim.region();
-  return region == nullptr || region->lost() || cleared->clear.Free(kFreedPerTurn);
-}
-
-Task<bool> WritePipeline::FreeGradually() {
-  while (!freeing_.empty() && !scheduler_->stopping()) {
-    if (Free(&freeing_.front())) freeing_.pop_front();
-    co_await scheduler_->Yield();
-  }
-  co_return true;
-}
-
 bool WritePipeline::IsPending(const HeldRegion& region, std::string_view key) {
   return std::any_of(region.pending.begin(), region.pending.end(),
                      [key](const PendingWrite& write) { return write.Changes(key); });
@@ -580,88 +478,6 @@ void WritePipeline::Disconnected(ConnectionId peer) {
       if (write.call.peer == peer) write.call.reply_bytes_max = 0;  // It must not be answered.
     }
   });
-}
-
-void WritePipeline::Answer(const IncomingCall& call, const KeyedRequest& request, const Target& target,
-                           const absl::StatusOr<Served>& served) {
-  if (served.ok() && served->stage == Stage::kLogged) return;
-  // Its client sends the value again if it retries.
-  if (request.upload != 0) uploads_->Forget(call.peer, request.upload);
-  if (!served.ok()) {
-    replies_->Error(call, request.kind, served.status());
-  } else if (served->stage == Stage::kRouted && served->elsewhere.has_value()) {
-    Target elsewhere{target.region};
-    elsewhere.leads_on = target.region->tree;
-    replies_->Route(call, elsewhere, *served->elsewhere);
-  } else if (served->stage == Stage::kRouted) {
-    replies_->Route(call, target, request.key);
-  } else if (served->stage == Stage::kLocked) {
-    Target locked{target.region};
-    locked.locked = true;
-    replies_->Route(call, locked, request.key);
-  } else if (served->answer.has_value()) {
-    AnswerTransact(call, request.kind, *served->answer);
-  } else if (request.kind == MessageKind::kDeleteRange) {
-    AnswerSlice(call, *served->slice);
-  } else if (served->verdict.has_value()) {
-    AnswerVerdict(call, *served->verdict, served->stamp);
-  } else {
-    AnswerExisted(call, request.kind, served->existed);
-  }
-}
-
-void WritePipeline::AnswerPending(const PendingWrite& write, const absl::StatusOr<bool>& existed) {
-  if (write.call.reply_bytes_max == 0) return;  // Its client is gone, or another leaf of the slice is answered.
-  if (existed.ok() && write.kind == MessageKind::kDeleteRange) return AnswerSlice(write.call, *write.slice);
-  if (existed.ok() && write.answer.has_value()) return AnswerTransact(write.call, write.kind, *write.answer);
-  if (!write.verdict.has_value()) return AnswerExisted(write.call, write.kind, existed);
-  if (!existed.ok()) return replies_->Error(write.call, write.verdict->kind, existed.status());
-  AnswerVerdict(write.call, *write.verdict, write.refused() ? write.verdict->stamp : write.prepared.stamp);
-}
-
-void WritePipeline::AnswerTransact(const IncomingCall& call, MessageKind kind, const TransactAnswer& answer) {
-  const MutableBytes to = replies_->Begin(call);
-  const bool fits = sizeof(TransactReply) + answer.key.size() <= to.size();
-  replies_->End(call, kind, to,
-                WriteTransactReply(to, kind, answer.outcome, answer.stamp, fits ? answer.key : std::string_view(),
-                                   answer.expires));
-}
-
-void WritePipeline::AnswerSlice(const IncomingCall& call, const DeletedSlice& slice) {
-  const MutableBytes to = replies_->Begin(call);
-  const std::string_view next = slice.next.has_value() ? std::string_view(*slice.next) : std::string_view();
-  const size_t bytes = WriteRangeReply(to, MessageKind::kDeleteRange, {slice.pairs, !slice.next.has_value(), next});
-  replies_->End(call, MessageKind::kDeleteRange, to, bytes);
-}
-
-void WritePipeline::AnswerVerdict(const IncomingCall& call, const Verdict& verdict, uint64_t stamp) {
-  if (!verdict.error.ok()) return replies_->Error(call, verdict.kind, verdict.error);
-  const MutableBytes to = replies_->Begin(call);
-  size_t bytes = sizeof(WriteIfReply);
-  if (verdict.kind == MessageKind::kApply) {
-    FunctionReply reply{};
-    reply.stamp = stamp;
-    reply.inlined = 1;
-    reply.flags = static_cast<uint8_t>((verdict.existed ? kKeyExisted : 0) | (verdict.changed ? kValueChanged : 0) |
-                                       (verdict.untimely ? kUntimely : 0));
-    bytes = WriteFunctionReply(to, verdict.kind, reply, verdict.result);
-  } else {
-    auto reply = ReplyOf<WriteIfReply>(verdict.kind);
-    reply.stamp = stamp;
-    reply.applied = verdict.changed;
-    reply.existed = verdict.existed;
-    Store(to.data(), reply);
-  }
-  replies_->End(call, verdict.kind, to, bytes);
-}
-
-void WritePipeline::AnswerExisted(const IncomingCall& call, MessageKind kind, const absl::StatusOr<bool>& existed) {
-  if (!existed.ok()) return replies_->Error(call, kind, existed.status());
-  auto reply = ReplyOf<WriteReply>(kind);
-  reply.existed = *existed;
-  const MutableBytes to = replies_->Begin(call);
-  Store(to.data(), reply);
-  replies_->End(call, kind, to, sizeof(reply));
 }
 
 }  // namespace cell
