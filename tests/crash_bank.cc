@@ -43,7 +43,7 @@ struct Transfer {
   Outcome outcome = Outcome::kUnknown;
 };
 
-// What the last run has left.
+// The state that the last run has written to its file.
 struct State {
   uint64_t run = 0;
   std::map<std::string, int64_t> balances;
@@ -86,7 +86,7 @@ bool Write(const std::string& path, const State& state) {
   return file.good();
 }
 
-// What the store has, at one moment.
+// Balances and records of transfers in the store, read at one moment.
 struct Found {
   std::map<std::string, int64_t> balances;
   std::map<std::string, std::string> records;

@@ -31,6 +31,7 @@ class Transactions : public ::testing::TestWithParam<Durability> {
     options.join.enabled = false;
     options.logs.durability = GetParam();
     options.logs.bound_ns = 40'000;
+    options.transactions = {200'000'000, 20'000'000};
     return options;
   }
 
@@ -67,6 +68,7 @@ class Transactions : public ::testing::TestWithParam<Durability> {
     }
     return found;
   }
+  HeldRegion* HeldOf(uint32_t region) { return cluster_.worker(OwnerOf(region))->regions()->Find(region); }
   // Returns how many transactions the servers know, and keys they hold.
   size_t Held() {
     size_t held = 0;
@@ -338,6 +340,90 @@ TEST_P(Transactions, OnlyServersAskAndNoStampIsFarAhead) {
   EXPECT_EQ(answer(Decision::kCommit, stamp_ + 2 * kRequestAheadNsMax), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(answer(Decision::kCommit, stamp_), absl::StatusCode::kOk);
   EXPECT_EQ(Value(low_), "new");
+}
+
+TEST_P(Transactions, HoldWhatTheyReadAndWriteAgainstOthers) {
+  const RequestId first = Id(1);
+  RequestId second = first;
+  second.slot = 1;
+  const uint32_t low = RegionOf(low_), high = RegionOf(high_);
+  ASSERT_EQ(Prepare(first, low_, "first", low), TransactOutcome::kPrepared);
+  EXPECT_EQ(Prepare(second, low_, "second", low), TransactOutcome::kAborted) << "it is written";
+  Transaction reader = client_->Begin();
+  ASSERT_TRUE(reader.Get(high_).ok());
+  ASSERT_TRUE(reader.Put(low_, "third").ok());
+  EXPECT_EQ(reader.Commit().status().code(), absl::StatusCode::kAborted) << "the same";
+  Settle();
+  // What a transaction has only read may be read by others, and not be written.
+  std::string part;
+  AppendOperation({PartOperationKind::kReadPair, high_, {}, PairDigest(high_, "0")}, &part);
+  const auto read = [&](const RequestId& id) {
+    const TransactionPart message{id, TransactStep::kPrepare, high_, static_cast<uint32_t>(part.size()), low};
+    const std::string reply = Send(high, MakeTransactRequest(RootOf(high), message), part);
+    return ParseTransactReply(AsBytes(reply), MessageKind::kTransact)->fixed.outcome;
+  };
+  RequestId third = first;
+  third.slot = 2;
+  EXPECT_EQ(read(first), TransactOutcome::kPrepared);
+  EXPECT_EQ(read(second), TransactOutcome::kPrepared);
+  EXPECT_EQ(Prepare(third, high_, "third", high), TransactOutcome::kAborted);
+}
+
+TEST_P(Transactions, ArePreparedOnceThatIsOnDisk) {
+  const RequestId id = Id(1);
+  const uint32_t region = RegionOf(low_);
+  ASSERT_EQ(Prepare(id, low_, "new", region), TransactOutcome::kPrepared);
+  const HeldRegion* const held = HeldOf(region);
+  EXPECT_LE(held->transactions.Find(id)->sequence, held->log == nullptr ? 0 : held->log->durable());
+}
+
+// What was read is not held any more when the last of the writes is prepared.
+TEST_P(Transactions, AreAbortedIfWhatTheyHaveReadWasNotHeldUntilAllWasPrepared) {
+  Transaction transaction = client_->Begin();
+  ASSERT_TRUE(transaction.Get(low_).ok());
+  ASSERT_TRUE(transaction.Put(high_, "skewed").ok());
+  HeldRegion* const high = HeldOf(RegionOf(high_));
+  high->ChangeState(RegionState::kFrozen);
+  Task<absl::StatusOr<Committed>> commit = transaction.AsyncCommit();
+  commit.Start();
+  const auto poll = [&](int64_t ns) {
+    const int64_t until_ns = client_->NowNs() + ns;
+    while (!commit.done() && client_->NowNs() < until_ns) client_->Poll(until_ns);
+  };
+  poll(500'000'000);
+  ASSERT_FALSE(commit.done());
+  EXPECT_TRUE(other_->Put(low_, "changed").ok());
+  high->Unfreeze();
+  poll(5'000'000'000);
+  ASSERT_TRUE(commit.done());
+  EXPECT_EQ(commit.Take().status().code(), absl::StatusCode::kAborted);
+  EXPECT_NE(Value(high_), "skewed");
+}
+
+// A client that does not know whether the primary has committed aborts nothing.
+TEST_P(Transactions, WhoseAnswerIsLostAreCommittedAsAWhole) {
+  if (GetParam() == Durability::kNone) GTEST_SKIP() << "without a log the answer is on its way with the decision";
+  SimCluster::DrivenClient client = cluster_.NewDrivenClient({.report = false});
+  client.Drive();
+  Transaction transaction = client.client->Begin();
+  ASSERT_TRUE(transaction.Put(low_, "new").ok());
+  ASSERT_TRUE(transaction.Put(high_, "new").ok());
+  Task<absl::StatusOr<Committed>> commit = transaction.AsyncCommit({.timeout_us = 50'000});
+  commit.Start();
+  const auto committed = [&] {
+    return HeldOf(RegionOf(low_))->outcomes.open() + HeldOf(RegionOf(high_))->outcomes.open() > 0;
+  };
+  for (int i = 0; i < 100'000 && !committed() && !commit.done(); ++i) cluster_.network()->Step();
+  ASSERT_TRUE(committed() && !commit.done());
+  for (size_t i = 0; i < 2; ++i) cluster_.network()->SetCut(cluster_.host(i), client.host, true);
+  while (!commit.done()) cluster_.network()->Step();
+  const absl::Status status = commit.Take().status();
+  EXPECT_TRUE(IsMaybeApplied(status)) << status;
+  for (size_t i = 0; i < 2; ++i) cluster_.network()->SetCut(cluster_.host(i), client.host, false);
+  Pass(3'000'000'000);
+  EXPECT_EQ(Value(low_), "new");
+  EXPECT_EQ(Value(high_), "new");
+  EXPECT_EQ(Held(), 0u);
 }
 
 TEST_P(Transactions, AreRunAgainUntilTheyCommit) {

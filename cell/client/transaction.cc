@@ -77,7 +77,7 @@ Task<absl::StatusOr<Transaction::Pairs>> Transaction::AsyncScan(ScanOptions opti
   }
   const bool cut = limit != UINT64_MAX && stored.size() >= options.limit;
   if (reverse) std::reverse(stored.begin(), stored.end());
-  // What is behind the last pair was not read.
+  // The limit has ended the scan: nothing behind the last pair was read.
   if (cut && !reverse) range.to = stored.empty() ? range.from + '\0' : stored.back().first + '\0';
   if (cut && reverse && !stored.empty()) range.from = stored.front().first;
   for (const auto& [key, value] : stored) range.pairs.emplace_back(key, PairDigest(key, value));

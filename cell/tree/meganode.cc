@@ -86,7 +86,7 @@ Meganode::Range Meganode::range() const {
           root.has_high() ? std::optional<std::string>(root.high_key()) : std::nullopt, root.right()};
 }
 
-// What each of the writes that are kept may need for splits.
+// How many nodes each prepared write may need for splits.
 constexpr uint64_t kNodesPerKept = 3;
 
 // Returns whether there are enough free nodes for a write and for `ahead` earlier ones. Each may split every level, and

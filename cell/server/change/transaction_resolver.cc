@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kAtOnce = 64;
 
-// What is known of a region's transaction, for the one who decides on it.
+// Describes a transaction of a region, for the server that decides on it.
 Outcome OutcomeOf(const RegionTransaction& transaction) {
   return {transaction.id, transaction.stamp, transaction.fingerprint, transaction.user};
 }

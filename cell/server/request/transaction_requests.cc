@@ -400,7 +400,7 @@ absl::StatusOr<Step> TransactionRequests::Known(uint32_t user, const RequestId& 
   Step step = Answer(TransactOutcome::kAborted);
   // A request to prepare or commit it that comes later must find that it was aborted.
   const bool asks = decision == Decision::kAsk || decision == Decision::kRecall;
-  // By stamps alone, which the region's next owner has as well: its clock may be slower.
+  // Decided by stamps, and not by the clock: the region's next owner has the stamps, too, and its clock may be slower.
   const uint64_t last_stamp = region->memory->header().last_stamp;
   const bool past = id.until == 0 || id.until < last_stamp;
   const bool ahead = id.until > std::max(last_stamp, regions_->ClusterTime()) + kRequestAheadNsMax;
@@ -413,8 +413,9 @@ absl::StatusOr<Step> TransactionRequests::Known(uint32_t user, const RequestId& 
   // The client has used the slot again, so it has given this transaction up. It is refused here from now on.
   const absl::Status later = region->outcomes.Find(id, 0).status();
   if (absl::IsFailedPrecondition(later)) return decision == Decision::kRecall ? absl::StatusOr<Step>(later) : step;
-  // What is remembered now may not go with the region, once it has no parts and its outcomes are perhaps on their way.
-  // Before that it has to be remembered: two regions that are frozen could wait for each other otherwise.
+  // A frozen region without parts may have sent its outcomes to its next owner already, which would not get this one.
+  // While it still has parts, the answer has to be remembered: two regions that are frozen could wait for each other
+  // otherwise.
   if (region->state() == RegionState::kFrozen && region->transactions.empty()) {
     return absl::UnavailableError(fmt::format("region {} is about to change", region->region()));
   }
@@ -432,7 +433,7 @@ void TransactionRequests::Apply(const RegionTransaction& transaction, HeldRegion
   const std::shared_ptr<RegionTransaction> its = region->transactions.all().at(transaction.owner());
   const auto writes = std::count_if(its->operations.begin(), its->operations.end(),
                                     [](const PartOperation& one) { return one.writes(); });
-  // Whoever reads one of the new values by himself must not read an old one afterwards.
+  // A client that has read one of the new values by a one-sided read must not read an old one afterwards.
   if (!its->held && writes > 1 && !Mutated(Mutant::kCommitPiecemeal)) {
     for (const PartOperation& operation : its->operations) {
       if (operation.writes()) region->transactions.locks.Write(operation.key, its->owner());
