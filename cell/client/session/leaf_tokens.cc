@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <utility>
 #include <vector>
 
@@ -33,11 +32,15 @@ LeafToken::LeafToken(const Holder& its_holder, const NodeView& its_leaf) : holde
 
 Task<bool> LeavesUnchanged(Session* session, absl::Span<const LeafToken> tokens, int64_t deadline_ns) {
   std::vector<uint64_t> read(tokens.size() * LeafToken::kBytes / sizeof(uint64_t));
-  std::map<WorkerConnection*, std::vector<ReadPart>> parts;
+  // By worker, in the order of the tokens: one of addresses would differ from run to run.
+  std::vector<std::pair<WorkerConnection*, std::vector<ReadPart>>> parts;
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i].holder.worker == nullptr || !tokens[i].holder.worker->up) co_return false;
     auto* const to = reinterpret_cast<std::byte*>(read.data()) + i * LeafToken::kBytes;
-    parts[tokens[i].holder.worker].push_back({tokens[i].leaf, to, LeafToken::kBytes});
+    auto its = std::find_if(parts.begin(), parts.end(),
+                            [&](const auto& part) { return part.first == tokens[i].holder.worker; });
+    if (its == parts.end()) its = parts.emplace(parts.end(), tokens[i].holder.worker, std::vector<ReadPart>());
+    its->second.push_back({tokens[i].leaf, to, LeafToken::kBytes});
   }
   std::vector<Task<bool>> reads;
   reads.reserve(parts.size());
