@@ -4,7 +4,11 @@
 #include <memory>
 
 #include "cell/layout/limits.h"
+#include "cell/layout/transaction.h"
 #include "cell/layout/wire.h"
+#include "cell/layout/wire_function.h"
+#include "cell/layout/wire_snapshot.h"
+#include "cell/layout/wire_transaction.h"
 
 namespace {
 
@@ -39,13 +43,39 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   (void)ParseFetchRequest(whole);
   Inside(ParseRouteRequest(whole));
   Inside(ParseMigrationRequest(whole));
+  if (const auto transact = ParseTransactRequest(whole); transact.ok()) {
+    Inside(transact->key);
+    Inside(transact->value);
+    Inside(transact->others);
+  }
+  (void)ParseDecideRequest(whole);
+  Inside(ParseSnapshotRequest(whole));
+  Inside(ParseGetSnapshotRequest(whole));
+  if (const auto scan = ParseScanSnapshotRequest(whole); scan.ok()) {
+    Inside(scan->scan.key);
+    Inside(scan->scan.value);
+  }
+  for (const MessageKind kind : {MessageKind::kApply, MessageKind::kEvaluate}) {
+    const auto function = ParseFunctionRequest(whole, kind);
+    if (!function.ok()) continue;
+    Inside(function->key);
+    Inside(function->name);
+    Inside(function->value);
+  }
+  if (const auto operations = ParseOperations(AsText(whole)); operations.ok()) {
+    for (const PartOperation& operation : *operations) {
+      Inside(operation.key);
+      Inside(operation.value);
+    }
+  }
   if (const auto upload = ParseUploadRequest(whole); upload.ok()) {
     Inside(upload->value);
     if (upload->fixed.offset + upload->value.size() > kValueBytesMax) std::abort();
   }
   for (const MessageKind kind :
        {MessageKind::kSearch, MessageKind::kGet, MessageKind::kPut, MessageKind::kScan, MessageKind::kFetch,
-        MessageKind::kRoute, MessageKind::kMigration, MessageKind::kAddRoute, MessageKind::kCount}) {
+        MessageKind::kRoute, MessageKind::kMigration, MessageKind::kAddRoute, MessageKind::kCount, MessageKind::kApply,
+        MessageKind::kTransact, MessageKind::kDecide, MessageKind::kSnapshot}) {
     if (size >= sizeof(ReplyHeader)) Store(copy.get(), static_cast<uint16_t>(kind));
     (void)ParseSearchReply(whole);
     if (const auto get = ParseGetReply(whole); get.ok()) Inside(get->value);
@@ -57,6 +87,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       Inside(route->high_key);
     }
     if (const auto range = ParseRangeReply(whole, kind); range.ok()) Inside(range->next_key);
+    Inside(ParseFunctionReply(whole, kind));
+    Inside(ParseTransactReply(whole, kind));
+    Inside(ParseSnapshotReply(whole));
     std::vector<PageRun> runs;
     (void)ParseMigrationReply(whole, &runs);
     std::vector<ScanItem> items;

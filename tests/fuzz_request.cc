@@ -16,6 +16,8 @@
 #include "cell/functions/functions.h"
 #include "cell/layout/wire.h"
 #include "cell/layout/wire_function.h"
+#include "cell/layout/wire_snapshot.h"
+#include "cell/layout/wire_transaction.h"
 #include "spdlog/spdlog.h"
 #include "tests/sim_cluster.h"
 
@@ -28,6 +30,7 @@ constexpr uint32_t kTree = 1, kRoutes = 2, kSlots = 3, kBuckets = 4, kElsewhere 
 constexpr size_t kMessagesMax = 24;
 constexpr int kStepsAtEnd = 400;
 constexpr int kStepsUntilQuiet = 4'000;
+constexpr uint64_t kSoon = 30'000'000'000;  // Stamp until which requests of transactions may be tried.
 
 class Input {
  public:
@@ -128,6 +131,72 @@ void MakeRight(std::string* message, MessageKind kind, uint8_t region) {
       request->to_bytes = static_cast<uint16_t>(left - request->from_bytes);
       request->limit = 1 + request->limit % kScanLimitMax;
       request->reply_bytes_max %= kMessageBytesMax;
+      break;
+    }
+    case MessageKind::kTransact: {
+      // One put, whose key and value are in the message.
+      auto* request = As<TransactRequest>(message);
+      request->root = root;
+      request->client = 1 + request->client % 3;
+      request->number %= 4;
+      request->until = kSoon;
+      request->slot %= 2;
+      request->step = static_cast<TransactStep>(1 + static_cast<uint8_t>(request->step) % 2);
+      request->primary = kTree + request->primary % 2;
+      request->others = 0;
+      request->upload = 0;
+      const TransactRequest fixed = *request;
+      const std::string texts = message->substr(sizeof(TransactRequest));
+      const std::string key = texts.substr(0, 1 + fixed.key_bytes % 20),
+                        value = texts.substr(std::min<size_t>(texts.size(), 20));
+      std::string part;
+      AppendOperation({PartOperationKind::kPut, key, value, PairDigest(key, value)}, &part);
+      message->resize(sizeof(TransactRequest));
+      *message += key + part;
+      request = As<TransactRequest>(message);
+      request->key_bytes = static_cast<uint16_t>(key.size());
+      request->part_bytes = static_cast<uint32_t>(part.size());
+      break;
+    }
+    case MessageKind::kDecide: {
+      auto* request = As<DecideRequest>(message);
+      request->root = root;
+      request->client = 1 + request->client % 3;
+      request->number %= 4;
+      request->until = kSoon;
+      request->slot %= 2;
+      request->decision = static_cast<Decision>(1 + static_cast<uint8_t>(request->decision) % 5);
+      message->resize(sizeof(DecideRequest));
+      break;
+    }
+    case MessageKind::kSnapshot: {
+      auto* request = As<SnapshotRequest>(message);
+      request->root = root;
+      request->id = {1 + request->id.client % 2, request->id.number % 3};
+      request->step = static_cast<SnapshotStep>(1 + static_cast<uint8_t>(request->step) % 4);
+      request->kept_ms %= 3'000;
+      const size_t left = message->size() - sizeof(SnapshotRequest);
+      request->from_bytes = static_cast<uint16_t>(std::min<size_t>(left, request->from_bytes % 300));
+      request->to_bytes = static_cast<uint16_t>(left - request->from_bytes);
+      break;
+    }
+    case MessageKind::kGetSnapshot: {
+      auto* request = As<GetSnapshotRequest>(message);
+      request->get.root = root;
+      request->get.key_bytes = static_cast<uint16_t>(message->size() - sizeof(GetSnapshotRequest));
+      request->get.copy %= kCopiesMax + 1;
+      request->id = {1 + request->id.client % 2, request->id.number % 3};
+      break;
+    }
+    case MessageKind::kScanSnapshot: {
+      auto* request = As<ScanSnapshotRequest>(message);
+      request->scan.root = root;
+      request->id = {1 + request->id.client % 2, request->id.number % 3};
+      const size_t left = message->size() - sizeof(ScanSnapshotRequest);
+      request->scan.from_bytes = static_cast<uint16_t>(std::min<size_t>(left, request->scan.from_bytes));
+      request->scan.to_bytes = static_cast<uint16_t>(left - request->scan.from_bytes);
+      request->scan.limit = 1 + request->scan.limit % kScanLimitMax;
+      request->scan.reply_bytes_max %= kMessageBytesMax;
       break;
     }
     case MessageKind::kCount:
@@ -249,6 +318,18 @@ class FuzzGrants {
       case MessageKind::kScan: {
         const absl::StatusOr<Parsed<ScanRequest>> scan = ParseScanRequest(AsBytes(message));
         return scan.ok() && MayKey(scan->key) ? Expects::kKeysOfPrefix : Expects::kRefusal;
+      }
+      case MessageKind::kGetSnapshot: {
+        const absl::StatusOr<Parsed<GetSnapshotRequest>> get = ParseGetSnapshotRequest(AsBytes(message));
+        return get.ok() && MayPair(get->fixed.get.root.region(), get->key) ? Expects::kAnything : Expects::kRefusal;
+      }
+      case MessageKind::kScanSnapshot: {
+        const absl::StatusOr<ParsedScanSnapshot> scan = ParseScanSnapshotRequest(AsBytes(message));
+        return scan.ok() && MayKey(scan->scan.key) ? Expects::kAnything : Expects::kRefusal;
+      }
+      case MessageKind::kSnapshot: {
+        const absl::StatusOr<Parsed<SnapshotRequest>> snapshot = ParseSnapshotRequest(AsBytes(message));
+        return snapshot.ok() && MayKey(snapshot->key) ? Expects::kAnything : Expects::kRefusal;
       }
       case MessageKind::kCount:
       case MessageKind::kDeleteRange: {
@@ -379,6 +460,11 @@ class Fuzzed {
     if (kind == MessageKind::kPut && (kind_at & 0x40) != 0) kind = MessageKind::kWriteIf;
     if (kind == MessageKind::kDelete && (kind_at & 0x40) != 0) kind = MessageKind::kApply;
     if (kind == MessageKind::kGet && (kind_at & 0x40) != 0) kind = MessageKind::kEvaluate;
+    if (kind == MessageKind::kSearch && (kind_at & 0x40) != 0) kind = MessageKind::kGetSnapshot;
+    if (kind == MessageKind::kScan && (kind_at & 0x40) != 0) kind = MessageKind::kScanSnapshot;
+    if (kind == MessageKind::kWeigh && (kind_at & 0x40) != 0) kind = MessageKind::kSnapshot;
+    if (kind == MessageKind::kUpload && (kind_at & 0x40) != 0) kind = MessageKind::kTransact;
+    if (kind == MessageKind::kFetch && (kind_at & 0x40) != 0) kind = MessageKind::kDecide;
     if (!(to & 0x40)) {
       SetHeader(&message, kind);
       if (!(to & 0x20)) MakeRight(&message, kind, to >> 1);
@@ -443,6 +529,7 @@ class Fuzzed {
   static void Check(Worker* worker) {
     for (const HeldRegion* region : worker->regions()->all()) {
       if (region->state() == RegionState::kFilling || region->claimed() || !region->readable()) continue;
+      if (!region->transactions.empty()) continue;  // What is prepared has extents to which no leaf points.
       if (region->hash != nullptr) {
         if (!region->hash->Check().ok()) std::abort();
         continue;

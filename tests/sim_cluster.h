@@ -323,6 +323,7 @@ class SimCluster : public TestCluster {
     const int64_t ahead_ns = options_.clock_offset_ns[i % options_.clock_offset_ns.size()];
     worker.pairs.cluster_time = [network = &network_, ahead_ns] { return network->now_ns() + ahead_ns; };
     server.worker = std::make_unique<Worker>(std::move(fabric), std::move(membership), std::move(logs), worker);
+    server.worker->regions()->snapshots()->set_limits(options_.snapshots);
     // A server does not start while it cannot list the logs.
     const bool full = pool_.full(), silent = pool_.silent();
     pool_.set_full(false), pool_.set_silent(false);

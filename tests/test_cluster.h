@@ -32,6 +32,8 @@ struct TestClusterOptions {
   LogFlusherOptions logs;
   CheckpointerOptions checkpoints;
   TransactionResolverOptions transactions;
+  SnapshotLimits snapshots;  // Of simulated clusters.
+  size_t snapshot_bytes = Worker::Options{}.snapshot_bytes;
   LogCollectorOptions collector;
   int64_t refresh_every_ns = TableRefresher::kNever;
   int64_t held_max_ns = RequestService::Options{}.held_max_ns;
@@ -108,6 +110,7 @@ class TestCluster {
     made.pairs.inline_max = options.inline_max[static_cast<size_t>(server) % options.inline_max.size()];
     made.migrator = options.migrator;
     made.transactions = options.transactions;
+    made.snapshot_bytes = options.snapshot_bytes;
     made.logs = options.logs;
     made.checkpoints = options.checkpoints;
     made.collector = options.collector;

@@ -7,144 +7,17 @@
 #include <string>
 #include <vector>
 
-#include "cell/base/check.h"
 #include "cell/client/transaction.h"
-#include "cell/io/fabric/waiter.h"
 #include "cell/layout/wire_transaction.h"
 #include "fmt/format.h"
-#include "tests/clusters.h"
+#include "tests/two_servers.h"
 
 namespace cell {
 namespace {
 
-constexpr uint64_t kClient = 1'000'000;
-constexpr int kKeys = 1500;
+class TransactionsTest : public TwoServersTest {};
 
-std::string Key(int i) { return fmt::format("key{:04}", i); }
-
-class Transactions : public ::testing::TestWithParam<Durability> {
- protected:
-  static TestClusterOptions Options() {
-    TestClusterOptions options;
-    options.servers = 2;
-    options.balance.enabled = false;
-    options.join.enabled = false;
-    options.logs.durability = GetParam();
-    options.logs.bound_ns = 40'000;
-    options.transactions = {200'000'000, 20'000'000};
-    return options;
-  }
-
-  void SetUp() override {
-    for (int i = 0; i < kKeys; ++i) ASSERT_TRUE(client_->Put(Key(i), "0").ok());
-    Settle();
-    // The upper half is at the other server.
-    uint32_t last = 0;
-    cluster_.worker(0)->regions()->ForEach([&](const HeldRegion* region) {
-      if (region->tree != nullptr && region->tree->Covers(Key(kKeys - 1))) last = region->region();
-    });
-    ASSERT_NE(last, 0u);
-    ASSERT_NE(RegionOf(Key(0)), last);
-    ASSERT_TRUE(cluster_.Migrate(last, 0, 1).ok());
-    Settle();
-    ASSERT_EQ(OwnerOf(last), 1u);
-  }
-
-  void Settle() {
-    for (int i = 0; i < 20'000; ++i) cluster_.network()->Step();
-  }
-  void Pass(int64_t ns) {
-    const int64_t until_ns = cluster_.network()->now_ns() + ns;
-    while (cluster_.network()->now_ns() < until_ns) cluster_.network()->Step();
-  }
-  size_t OwnerOf(uint32_t region) { return cluster_.table().Find(region)->owner.server == "server-0" ? 0 : 1; }
-  uint32_t RegionOf(const std::string& key) {
-    uint32_t found = 0;
-    for (size_t i = 0; i < 2; ++i) {
-      if (cluster_.Dead(i)) continue;
-      cluster_.worker(i)->regions()->ForEach([&](const HeldRegion* region) {
-        if (region->tree != nullptr && region->tree->tier() == 0 && region->tree->Covers(key)) found = region->region();
-      });
-    }
-    return found;
-  }
-  HeldRegion* HeldOf(uint32_t region) { return cluster_.worker(OwnerOf(region))->regions()->Find(region); }
-  // Returns how many transactions the servers know, and keys they hold.
-  size_t Held() {
-    size_t held = 0;
-    for (size_t i = 0; i < 2; ++i) {
-      if (cluster_.Dead(i)) continue;
-      cluster_.worker(i)->regions()->ForEach([&](const HeldRegion* region) {
-        held += region->transactions.size() + region->outcomes.open() + !region->transactions.locks.empty();
-      });
-    }
-    return held;
-  }
-  std::string Value(const std::string& key) {
-    const auto value = client_->Get(key);
-    return value.ok() ? value->value_or("absent") : std::string(value.status().message());
-  }
-  std::string Send(uint32_t region, const std::string& head, const std::string& body) {
-    const auto& server = cluster_.shared()->state.servers[OwnerOf(region)];
-    const absl::StatusOr<ConnectionId> connection = ConnectTo(fabric_.get(), server.workers[0].address);
-    CELL_CHECK(connection.ok());
-    Waiter waiter;
-    fabric_->Call(*connection, AsBytes(head), AsBytes(body), kMessageBytesMax, INT64_MAX, &waiter);
-    CELL_CHECK(waiter.Await(fabric_.get()).ok());
-    fabric_->Disconnect(*connection);
-    return waiter.reply();
-  }
-  // Sends a part by hand. Returns its outcome.
-  TransactOutcome Prepare(const RequestId& id, const std::string& key, const std::string& value, uint32_t primary,
-                          std::vector<uint32_t> others = {}, const std::optional<std::string>& read = std::nullopt) {
-    std::string part;
-    if (read.has_value()) AppendOperation({PartOperationKind::kReadPair, key, {}, PairDigest(key, *read)}, &part);
-    AppendOperation({PartOperationKind::kPut, key, value, PairDigest(key, value)}, &part);
-    const std::string_view ids(reinterpret_cast<const char*>(others.data()), others.size() * sizeof(uint32_t));
-    const TransactionPart message{id, TransactStep::kPrepare, key, static_cast<uint32_t>(part.size()), primary, ids};
-    const std::string reply = Send(RegionOf(key), MakeTransactRequest(RootOf(RegionOf(key)), message), part);
-    const auto parsed = ParseTransactReply(AsBytes(reply), MessageKind::kTransact);
-    CELL_CHECK(parsed.ok());
-    stamp_ = parsed->fixed.stamp;
-    expires_ = parsed->fixed.expires;
-    return parsed->fixed.outcome;
-  }
-  TransactOutcome Decide(const RequestId& id, uint32_t region, Decision decision, uint64_t stamp = 0,
-                         Expiry expires = kNeverExpires) {
-    const std::string reply = Send(region, MakeDecideRequest(RootOf(region), id, decision, stamp, expires), "");
-    const auto parsed = ParseTransactReply(AsBytes(reply), MessageKind::kDecide);
-    CELL_CHECK(parsed.ok());
-    return parsed->fixed.outcome;
-  }
-  // The id of a request that may be tried for a minute from now on.
-  RequestId Id(uint64_t number) {
-    EXPECT_EQ(Prepare({kClient, number, 0, 0}, Key(1), "", 1), TransactOutcome::kUntimely);
-    return {kClient, number, stamp_ + kRequestTriedNs, 0};
-  }
-  void Kill(size_t victim) {
-    for (int i = 0; i < 2'000; ++i) cluster_.network()->Step();  // All is on disk by then.
-    cluster_.Kill(victim, true);
-    const auto all_served = [&] {
-      for (const auto& [region, entry] : cluster_.table().regions) {
-        if (entry.recovering || entry.owner.server == fmt::format("server-{}", victim)) return false;
-      }
-      return true;
-    };
-    for (int i = 0; i < 1'000'000 && !all_served(); ++i) cluster_.network()->Step();
-    ASSERT_TRUE(all_served());
-    for (int i = 0; i < 2'000; ++i) cluster_.network()->Step();
-  }
-
-  SimCluster cluster_{{512, 32 << 10, 2 << 20}, {}, Options()};
-  std::unique_ptr<Client> client_ = cluster_.NewClient({.report = false});
-  std::unique_ptr<Client> other_ = cluster_.NewClient({.report = false});
-  std::unique_ptr<SimFabric> fabric_ = cluster_.network()->NewEndpoint();
-  const std::string low_ = Key(0), high_ = Key(kKeys - 1);
-  uint64_t stamp_ = 0;
-  Expiry expires_ = kNeverExpires;
-};
-
-TEST_P(Transactions, WriteInOneRegionAndInSeveral) {
+TEST_P(TransactionsTest, WriteInOneRegionAndInSeveral) {
   for (const std::string& second : {Key(1), high_}) {
     SCOPED_TRACE(second);
     Transaction transaction = client_->Begin();
@@ -166,7 +39,7 @@ TEST_P(Transactions, WriteInOneRegionAndInSeveral) {
   }
 }
 
-TEST_P(Transactions, AreAbortedIfWhatTheyReadHasChanged) {
+TEST_P(TransactionsTest, AreAbortedIfWhatTheyReadHasChanged) {
   for (const std::string& written : {Key(1), high_}) {
     SCOPED_TRACE(written);
     Transaction transaction = client_->Begin();
@@ -180,7 +53,7 @@ TEST_P(Transactions, AreAbortedIfWhatTheyReadHasChanged) {
   }
 }
 
-TEST_P(Transactions, SeeNoPhantoms) {
+TEST_P(TransactionsTest, SeeNoPhantoms) {
   for (const std::string& appears : {std::string("key0000a"), Key(kKeys - 1) + "a"}) {
     SCOPED_TRACE(appears);
     Transaction transaction = client_->Begin();
@@ -198,7 +71,7 @@ TEST_P(Transactions, SeeNoPhantoms) {
   }
 }
 
-TEST_P(Transactions, ScanWhatTheyHaveWritten) {
+TEST_P(TransactionsTest, ScanWhatTheyHaveWritten) {
   Transaction transaction = client_->Begin();
   ASSERT_TRUE(transaction.Delete(Key(1)).ok());
   ASSERT_TRUE(transaction.Put(Key(2), "mine").ok());
@@ -212,7 +85,7 @@ TEST_P(Transactions, ScanWhatTheyHaveWritten) {
   EXPECT_EQ(Value("key0002a"), "new");
 }
 
-TEST_P(Transactions, ThatOnlyReadAreOfOneMoment) {
+TEST_P(TransactionsTest, ThatOnlyReadAreOfOneMoment) {
   Transaction transaction = client_->Begin();
   EXPECT_TRUE(transaction.Get(low_).ok());
   EXPECT_TRUE(transaction.Get(high_).ok());
@@ -226,14 +99,14 @@ TEST_P(Transactions, ThatOnlyReadAreOfOneMoment) {
   EXPECT_EQ(Held(), 0u);
 }
 
-TEST_P(Transactions, ThatOnlyReadOneKeyAreThatRead) {
+TEST_P(TransactionsTest, ThatOnlyReadOneKeyAreThatRead) {
   Transaction transaction = client_->Begin();
   EXPECT_TRUE(transaction.Get(low_).ok());
   EXPECT_TRUE(other_->Put(low_, "changed").ok());
   EXPECT_TRUE(transaction.Commit().ok());
 }
 
-TEST_P(Transactions, ThatOnlyReadMemoryMakeNoCall) {
+TEST_P(TransactionsTest, ThatOnlyReadMemoryMakeNoCall) {
   for (const std::string& key : {low_, high_}) ASSERT_TRUE(client_->Get(key, {.path = Path::kClient}).ok());
   for (const std::string& changed : {std::string(), low_, high_}) {
     SCOPED_TRACE(changed);
@@ -249,7 +122,7 @@ TEST_P(Transactions, ThatOnlyReadMemoryMakeNoCall) {
   }
 }
 
-TEST_P(Transactions, CannotCommitOnceWhatTheyHaveReadHasExpired) {
+TEST_P(TransactionsTest, CannotCommitOnceWhatTheyHaveReadHasExpired) {
   const uint32_t low = RegionOf(low_), high = RegionOf(high_);
   for (const std::string& expiring : {low_, high_}) {
     for (const bool expires : {true, false}) {
@@ -272,7 +145,7 @@ TEST_P(Transactions, CannotCommitOnceWhatTheyHaveReadHasExpired) {
   }
 }
 
-TEST_P(Transactions, AScanGoesAsFarAsTheFirstKeyThatIsHeld) {
+TEST_P(TransactionsTest, AScanGoesAsFarAsTheFirstKeyThatIsHeld) {
   const uint32_t low = RegionOf(low_);
   ASSERT_EQ(Prepare(Id(1), Key(5), "never", low), TransactOutcome::kPrepared);
   for (const Path path : {Path::kServer, Path::kClient}) {
@@ -301,7 +174,7 @@ TEST_P(Transactions, AScanGoesAsFarAsTheFirstKeyThatIsHeld) {
   EXPECT_EQ(*other_->Count(Key(6), Key(9)), 3u);
 }
 
-TEST_P(Transactions, ScansWithLimitsClaimOnlyWhatTheyHaveRead) {
+TEST_P(TransactionsTest, ScansWithLimitsClaimOnlyWhatTheyHaveRead) {
   const std::string longest(KeyBytesMax(512), 'z');
   ASSERT_TRUE(client_->Put(longest, "last").ok());
   Transaction transaction = client_->Begin();
@@ -314,7 +187,7 @@ TEST_P(Transactions, ScansWithLimitsClaimOnlyWhatTheyHaveRead) {
   EXPECT_TRUE(committed.ok()) << committed.status();
 }
 
-TEST_P(Transactions, AnOutcomeIsThatOfTheKeysRegionWhateverWasCached) {
+TEST_P(TransactionsTest, AnOutcomeIsThatOfTheKeysRegionWhateverWasCached) {
   // The other client knows a region for all keys, which has been split since.
   const uint32_t low = RegionOf(low_), high = RegionOf(high_);
   const RequestId id = Id(1);
@@ -328,7 +201,7 @@ TEST_P(Transactions, AnOutcomeIsThatOfTheKeysRegionWhateverWasCached) {
   }
 }
 
-TEST_P(Transactions, OnlyServersAskAndNoStampIsFarAhead) {
+TEST_P(TransactionsTest, OnlyServersAskAndNoStampIsFarAhead) {
   const uint32_t low = RegionOf(low_);
   const RequestId id = Id(1);
   ASSERT_EQ(Prepare(id, low_, "new", low), TransactOutcome::kPrepared);
@@ -342,7 +215,7 @@ TEST_P(Transactions, OnlyServersAskAndNoStampIsFarAhead) {
   EXPECT_EQ(Value(low_), "new");
 }
 
-TEST_P(Transactions, HoldWhatTheyReadAndWriteAgainstOthers) {
+TEST_P(TransactionsTest, HoldWhatTheyReadAndWriteAgainstOthers) {
   const RequestId first = Id(1);
   RequestId second = first;
   second.slot = 1;
@@ -369,7 +242,7 @@ TEST_P(Transactions, HoldWhatTheyReadAndWriteAgainstOthers) {
   EXPECT_EQ(Prepare(third, high_, "third", high), TransactOutcome::kAborted);
 }
 
-TEST_P(Transactions, ArePreparedOnceThatIsOnDisk) {
+TEST_P(TransactionsTest, ArePreparedOnceThatIsOnDisk) {
   const RequestId id = Id(1);
   const uint32_t region = RegionOf(low_);
   ASSERT_EQ(Prepare(id, low_, "new", region), TransactOutcome::kPrepared);
@@ -378,7 +251,7 @@ TEST_P(Transactions, ArePreparedOnceThatIsOnDisk) {
 }
 
 // What was read is not held any more when the last of the writes is prepared.
-TEST_P(Transactions, AreAbortedIfWhatTheyHaveReadWasNotHeldUntilAllWasPrepared) {
+TEST_P(TransactionsTest, AreAbortedIfWhatTheyHaveReadWasNotHeldUntilAllWasPrepared) {
   Transaction transaction = client_->Begin();
   ASSERT_TRUE(transaction.Get(low_).ok());
   ASSERT_TRUE(transaction.Put(high_, "skewed").ok());
@@ -401,7 +274,7 @@ TEST_P(Transactions, AreAbortedIfWhatTheyHaveReadWasNotHeldUntilAllWasPrepared) 
 }
 
 // A client that does not know whether the primary has committed aborts nothing.
-TEST_P(Transactions, WhoseAnswerIsLostAreCommittedAsAWhole) {
+TEST_P(TransactionsTest, WhoseAnswerIsLostAreCommittedAsAWhole) {
   if (GetParam() == Durability::kNone) GTEST_SKIP() << "without a log the answer is on its way with the decision";
   SimCluster::DrivenClient client = cluster_.NewDrivenClient({.report = false});
   client.Drive();
@@ -426,7 +299,7 @@ TEST_P(Transactions, WhoseAnswerIsLostAreCommittedAsAWhole) {
   EXPECT_EQ(Held(), 0u);
 }
 
-TEST_P(Transactions, AreRunAgainUntilTheyCommit) {
+TEST_P(TransactionsTest, AreRunAgainUntilTheyCommit) {
   int tries = 0;
   const absl::StatusOr<Committed> committed = client_->RunTransaction([&](Transaction* transaction) -> absl::Status {
     const auto value = transaction->Get(high_);
@@ -444,7 +317,7 @@ TEST_P(Transactions, AreRunAgainUntilTheyCommit) {
   EXPECT_EQ(given_up.status().message(), "mine");
 }
 
-TEST_P(Transactions, OfAClientThatIsGoneAreAborted) {
+TEST_P(TransactionsTest, OfAClientThatIsGoneAreAborted) {
   const uint32_t low = RegionOf(low_), high = RegionOf(high_);
   const RequestId id = Id(1);
   ASSERT_EQ(Prepare(id, low_, "never", low, {high}), TransactOutcome::kPrepared);
@@ -464,7 +337,7 @@ TEST_P(Transactions, OfAClientThatIsGoneAreAborted) {
   EXPECT_EQ(Decide(id, low, Decision::kRecall), TransactOutcome::kAborted);
 }
 
-TEST_P(Transactions, ThatHaveCommittedAreFinishedWithoutTheirClient) {
+TEST_P(TransactionsTest, ThatHaveCommittedAreFinishedWithoutTheirClient) {
   const uint32_t low = RegionOf(low_), high = RegionOf(high_);
   const RequestId id = Id(1);
   ASSERT_EQ(Prepare(id, low_, "new", low, {high}), TransactOutcome::kPrepared);
@@ -482,7 +355,7 @@ TEST_P(Transactions, ThatHaveCommittedAreFinishedWithoutTheirClient) {
   EXPECT_EQ((*outcome)->stamp, stamp_ + 10);
 }
 
-TEST_P(Transactions, SurviveTakeovers) {
+TEST_P(TransactionsTest, SurviveTakeovers) {
   if (GetParam() == Durability::kNone) GTEST_SKIP() << "regions without logs end with their server";
   const uint32_t low = RegionOf(low_), high = RegionOf(high_);
   const RequestId committed = Id(1);
@@ -501,7 +374,7 @@ TEST_P(Transactions, SurviveTakeovers) {
   EXPECT_EQ(Decide(committed, low, Decision::kRecall), TransactOutcome::kCommitted);
 }
 
-TEST_P(Transactions, ALateRequestToPrepareOneThatWasAbortedIsRefused) {
+TEST_P(TransactionsTest, ALateRequestToPrepareOneThatWasAbortedIsRefused) {
   const uint32_t low = RegionOf(low_);
   const RequestId id = Id(1);
   EXPECT_EQ(Decide(id, low, Decision::kRecall), TransactOutcome::kAborted);
@@ -512,7 +385,7 @@ TEST_P(Transactions, ALateRequestToPrepareOneThatWasAbortedIsRefused) {
 
 // Its client could not reach all regions to abort it, and has begun others since.
 // Otherwise it would be prepared again for whoever reads the log.
-TEST_P(Transactions, ThatAreBeingAbortedAreNotLoggedAgain) {
+TEST_P(TransactionsTest, ThatAreBeingAbortedAreNotLoggedAgain) {
   const RequestId id = Id(1);
   const uint32_t region = RegionOf(low_);
   ASSERT_EQ(Prepare(id, low_, "lost", region), TransactOutcome::kPrepared);
@@ -530,7 +403,7 @@ TEST_P(Transactions, ThatAreBeingAbortedAreNotLoggedAgain) {
   EXPECT_FALSE(held->transactions.locks.MayRead(low_)) << "its client has not gone: it has told that it aborts";
 }
 
-TEST_P(Transactions, WhoseClientHasUsedTheirSlotAgainAreAborted) {
+TEST_P(TransactionsTest, WhoseClientHasUsedTheirSlotAgainAreAborted) {
   const uint32_t low = RegionOf(low_);
   const RequestId id = Id(1);
   ASSERT_EQ(Prepare(id, high_, "never", low), TransactOutcome::kPrepared);
@@ -545,7 +418,7 @@ TEST_P(Transactions, WhoseClientHasUsedTheirSlotAgainAreAborted) {
   EXPECT_EQ(Decide(id, low, Decision::kCommit, stamp_), TransactOutcome::kAborted);
 }
 
-TEST_P(Transactions, HaveLimits) {
+TEST_P(TransactionsTest, HaveLimits) {
   Transaction transaction = client_->Begin();
   EXPECT_EQ(transaction.Put("", "x").code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(transaction.Put(std::string(1'000, 'k'), "x").code(), absl::StatusCode::kInvalidArgument);
@@ -560,7 +433,37 @@ TEST_P(Transactions, HaveLimits) {
   EXPECT_EQ(Value("k"), std::string(200'000, 'v'));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Transactions, ::testing::Values(Durability::kNone, Durability::kAsync, Durability::kSync),
+// What it costs to release a key grows with how often its region holds it.
+TEST_P(TransactionsTest, HoldAKeyOnce) {
+  std::string part;
+  for (int i = 0; i < 2; ++i) AppendOperation({PartOperationKind::kReadNothing, "nothing", {}, 0}, &part);
+  EXPECT_EQ(PrepareReads(1, "nothing", part).code(), absl::StatusCode::kInvalidArgument);
+  part.clear();
+  for (int i = 0; i < 2; ++i) AppendOperation({PartOperationKind::kDelete, low_, {}, 0}, &part);
+  EXPECT_EQ(PrepareReads(2, low_, part).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Held(), 0u);
+}
+
+// All ranges of one user do not keep another one's transactions out.
+TEST_P(TransactionsTest, OfAUserHoldHalfOfTheRanges) {
+  std::string part;
+  for (size_t i = 0; i < cell::Transactions::kRangesMax / 4; ++i) {
+    AppendOperation({PartOperationKind::kReadRange, "nothing", "nothinh", 0}, &part);
+  }
+  EXPECT_TRUE(PrepareReads(1, "nothing", part).ok());
+  EXPECT_TRUE(PrepareReads(2, "nothing", part).ok());
+  EXPECT_EQ(PrepareReads(3, "nothing", part).code(), absl::StatusCode::kUnavailable);
+  fabric_->SetSelf({Role::kClient, "somebody"});
+  EXPECT_TRUE(PrepareReads(4, "nothing", part).ok());
+  Transaction reads = client_->Begin();
+  EXPECT_TRUE(reads.Scan({.from = low_, .to = Key(3)}).ok());
+  EXPECT_TRUE(reads.Commit().ok());
+  Pass(1'000'000'000);
+  EXPECT_EQ(Held(), 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, TransactionsTest,
+                         ::testing::Values(Durability::kNone, Durability::kAsync, Durability::kSync),
                          [](const auto& test) { return std::string(ToString(test.param)); });
 
 }  // namespace

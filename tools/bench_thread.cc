@@ -37,6 +37,7 @@ const std::vector<Mix>& Mixes() {
       {"tx-two", {{Op::kTransaction, 100}}, false, BenchTransaction::kTwo},
       {"tx-read", {{Op::kTransaction, 100}}, false, BenchTransaction::kRead},
       {"tx-rewrite", {{Op::kTransaction, 100}}, false, BenchTransaction::kRewrite},
+      {"tx-snapshot", {{Op::kTransaction, 100}}, false, BenchTransaction::kSnapshot},
       {"tx-small-bank", {{Op::kTransaction, 100}}, false, BenchTransaction::kSmallBank},
       {"tx-tatp", {{Op::kTransaction, 100}}, false, BenchTransaction::kTatp},
       {"tx-new-order", {{Op::kTransaction, 100}}, false, BenchTransaction::kNewOrder},

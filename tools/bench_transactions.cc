@@ -5,6 +5,7 @@
 #include <functional>
 #include <utility>
 
+#include "cell/client/snapshot.h"
 #include "fmt/format.h"
 
 namespace cell {
@@ -49,6 +50,10 @@ Task<absl::Status> BenchTransactions::Run(BenchTransaction kind) {
       drawn.numbers.push_back(number);
     }
   }
+  if (kind == BenchTransaction::kSnapshot) {
+    std::string key = Key(drawn.numbers[0]);
+    co_return co_await ReadSnapshot(std::move(key));
+  }
   for (int tries = 0;; ++tries) {
     Transaction tx = client_->Begin();
     absl::Status status = co_await Body(&tx, &drawn);
@@ -63,6 +68,16 @@ Task<absl::Status> BenchTransactions::Run(BenchTransaction kind) {
     const int64_t until_ns = client_->NowNs() + static_cast<int64_t>(random_->Below(static_cast<uint64_t>(longest_ns)));
     co_await client_->AsyncSleepUntil(until_ns);
   }
+}
+
+Task<absl::Status> BenchTransactions::ReadSnapshot(std::string key) {
+  SnapshotOptions options;
+  absl::StatusOr<Snapshot> snapshot = co_await client_->AsyncTakeSnapshot(std::move(options));
+  if (!snapshot.ok()) co_return snapshot.status();
+  const absl::StatusOr<std::optional<std::string>> value = co_await snapshot->AsyncGet(key);
+  if (!value.ok()) co_return value.status();
+  if (co_await snapshot->AsyncForget()) co_return absl::OkStatus();
+  co_return absl::UnavailableError("the servers could not be told that a snapshot is not needed any more");
 }
 
 Task<absl::Status> BenchTransactions::Body(Transaction* tx, const Drawn* drawn) {
@@ -95,6 +110,8 @@ Task<absl::Status> BenchTransactions::Body(Transaction* tx, const Drawn* drawn) 
       co_return co_await SmallBank(tx, drawn);
     case BenchTransaction::kTatp:
       co_return co_await Tatp(tx, drawn);
+    case BenchTransaction::kSnapshot:
+      break;
     case BenchTransaction::kNewOrder:
       co_return co_await NewOrder(tx, drawn);
   }

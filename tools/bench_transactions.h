@@ -2,6 +2,7 @@
 //
 //   put          puts one key                     two       puts two keys, which are perhaps in two regions
 //   read         gets four keys at once           rewrite   gets a key and puts it
+//   snapshot     takes a snapshot of everything, gets a key that it has, and forgets it
 //   small-bank   SmallBank (Alomari et al., ICDE 2008) with H-Store's frequencies. Keys 2i and 2i + 1 are a customer's
 //                accounts
 //   tatp         the Telecom Application Transaction Processing benchmark: 80 % reads. Keys 4i to 4i + 3 are a
@@ -27,7 +28,7 @@
 
 namespace cell {
 
-enum class BenchTransaction { kPut, kTwo, kRead, kRewrite, kSmallBank, kTatp, kNewOrder };
+enum class BenchTransaction { kPut, kTwo, kRead, kRewrite, kSnapshot, kSmallBank, kTatp, kNewOrder };
 
 class BenchTransactions {
  public:
@@ -49,6 +50,7 @@ class BenchTransactions {
     Random random;
   };
 
+  Task<absl::Status> ReadSnapshot(std::string key);
   Task<absl::Status> Body(Transaction* tx, const Drawn* drawn);
   Task<absl::Status> SmallBank(Transaction* tx, const Drawn* drawn);
   Task<absl::Status> Tatp(Transaction* tx, const Drawn* drawn);

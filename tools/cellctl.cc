@@ -244,7 +244,10 @@ void DeclareBackup(CLI::App* app, CtlFlags* flags, Command* chosen) {
     sub->add_option("place", flags->file)->required();
     return sub;
   };
-  CLI::App* backup = add("backup", "Write all pairs of the tree to a new backup in PLACE", Backup);
+  CLI::App* backup = add("backup", "Write all pairs that the tree has at one moment to a new backup in PLACE", Backup);
+  backup->add_flag("--no-snapshot", flags->no_snapshot,
+                   "Read the pairs as they are when their turn comes, not as of one moment. For backups that take "
+                   "longer than an hour, or for which too much is changed meanwhile for the servers' --snapshot-bytes");
   CLI::App* restore =
       add("restore", "Restore all pairs of the backup in PLACE into this cluster, which must be empty", Restore);
   for (CLI::App* sub : {backup, restore}) {
@@ -300,11 +303,15 @@ void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
   CLI::App* scan = add("scan", "List the pairs from FROM (inclusive) to TO (exclusive) as key TAB value", RunScan);
   scan->footer(
       "Keys and values are escaped: \\\\ \\t \\n \\r, and \\xHH for a byte that is not text. With -o json each pair "
-      "is\nan object, in which strings that are not text are {\"hex\": \"00ff\"}. load reads both.");
+      "is\nan object, in which strings that are not text are {\"hex\": \"00ff\"}. load reads both.\n"
+      "With --snapshot, servers keep what is changed meanwhile, for an hour and within their --snapshot-bytes. If that "
+      "is\nnot enough, or a region is moved, the scan ends with an error.");
   AddRange(scan, flags);
   scan->add_option("--limit", flags->limit, "Maximum number of pairs")->check(Count());
   scan->add_flag("--keys-only", flags->keys_only, "List keys without values");
   scan->add_flag("--reverse", flags->reverse, "List from the last key down to the first");
+  scan->add_flag("--snapshot", flags->snapshot,
+                 "List what the range has at one moment, with all of each transaction or nothing of it");
   CLI::App* count = add("count", "Count the keys from FROM (inclusive) to TO (exclusive)", RunCount);
   count->footer("The servers count. Keys that are put or deleted meanwhile are counted or not.");
   AddRange(count, flags);

@@ -1,9 +1,11 @@
 // cellctl: backups of a whole tree, and their restoration into another cluster, of any shape and number of servers.
 //
 // A backup (backup_file.h) is a file or the objects of a pool (backup_place.h). It is there only once it is complete,
-// stored, and was read back. It is made by a scan: it has every key that was there throughout, and is not a snapshot.
+// stored, and was read back. It has the pairs of one moment, those of a snapshot. With --no-snapshot it is a scan: it
+// has every key that was there throughout.
 #include <unistd.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +18,7 @@
 #include "tools/backup_file.h"
 #include "tools/backup_place.h"
 #include "tools/cellctl_commands.h"
+#include "tools/command_snapshot.h"
 #include "tools/progress.h"
 
 namespace cell {
@@ -52,8 +55,18 @@ uint64_t DataBytes(Client* client) {
   return bytes;
 }
 
-// Writes all pairs to the backup. Returns their sum.
-absl::StatusOr<PairSum> WritePairs(Client* client, UnfinishedBackup* backup, KeySource* keys) {
+// Returns what has ended a scan, with what the user can do.
+absl::Status ScanFailed(const absl::Status& status, uint64_t pairs) {
+  std::string message = fmt::format("{} (after {} pairs; no backup was made)", std::string(status.message()), pairs);
+  if (IsSnapshotTooOld(status)) {
+    message += ". Try again, with larger --snapshot-bytes of the servers if much is written, or use --no-snapshot";
+  }
+  return absl::Status(status.code(), message);
+}
+
+// Writes all pairs of a scan to the backup, as long as `goes_on` returns true. Returns their sum.
+absl::StatusOr<PairSum> WritePairs(Client* client, Scan scan, const std::function<bool()>& goes_on,
+                                   UnfinishedBackup* backup, KeySource* keys) {
   Progress progress("backing up", ::isatty(STDERR_FILENO) != 0 ? DataBytes(client) : 0);
   BackupWriter writer;
   std::optional<RecordSealer> sealer;
@@ -64,23 +77,32 @@ absl::StatusOr<PairSum> WritePairs(Client* client, UnfinishedBackup* backup, Key
     RETURN_IF_ERROR(sealer->Seal(writer.Take(), &sealed));
     return backup->Append(sealed);
   };
-  Scan scan = client->NewScan({});
   uint64_t bytes = 0;
   absl::StatusOr<bool> more = scan.Next();
   for (; more.ok() && *more; more = scan.Next()) {
+    if (!goes_on()) return absl::CancelledError("interrupted; no backup was made");
     RETURN_IF_ERROR(writer.Add(scan.key(), scan.value(), scan.expiry_ns()));
     bytes += scan.key().size() + scan.value().size();
     progress.Show(bytes, [&] { return Pairs(writer.sum().pairs); });
     if (writer.bytes() >= kChunkBytes) RETURN_IF_ERROR(write());
   }
-  if (!more.ok()) {
-    return absl::Status(more.status().code(), fmt::format("{} (after {} pairs; no backup was made)",
-                                                          std::string(more.status().message()), writer.sum().pairs));
-  }
+  if (!more.ok()) return ScanFailed(more.status(), writer.sum().pairs);
   writer.End();
   RETURN_IF_ERROR(write());
   RETURN_IF_ERROR(backup->Finish());
   return writer.sum();
+}
+
+// Writes all pairs that the tree has at one moment to the backup, unless the user does not want that. Returns their
+// sum.
+absl::StatusOr<PairSum> WriteTree(Client* client, const CtlFlags& flags, UnfinishedBackup* backup, KeySource* keys) {
+  if (flags.no_snapshot)
+    return WritePairs(
+        client, client->NewScan({}), [] { return true; }, backup, keys);
+  const auto snapshot = CommandSnapshot::Take(client, "", std::nullopt);
+  if (!snapshot.ok()) return ScanFailed(snapshot.status(), 0);
+  return WritePairs(
+      client, (*snapshot)->NewScan({}), [&] { return !(*snapshot)->interrupted(); }, backup, keys);
 }
 
 // Reads the whole backup. Returns the sum of its pairs. Returns InvalidArgument if a key is longer than
@@ -111,7 +133,7 @@ absl::StatusOr<uint64_t> Write(Client* client, const CtlFlags& flags) {
   ASSIGN_OR_RETURN(const std::shared_ptr<KeySource> keys, KeysOf(flags));
   ASSIGN_OR_RETURN(const std::unique_ptr<BackupPlace> place, OpenBackupPlace(flags.file));
   ASSIGN_OR_RETURN(const std::unique_ptr<UnfinishedBackup> backup, place->Begin());
-  ASSIGN_OR_RETURN(const PairSum seen, WritePairs(client, backup.get(), keys.get()));
+  ASSIGN_OR_RETURN(const PairSum seen, WriteTree(client, flags, backup.get(), keys.get()));
   ASSIGN_OR_RETURN(const PairSum written, ReadPairs(backup.get(), SIZE_MAX, keys.get()));
   if (written != seen) {
     return absl::DataLossError(

@@ -30,7 +30,9 @@ struct CtlFlags {
 
   std::string key, value, from, to, prefix, file;
   bool has_to = false, has_prefix = false, keys_only = false, reverse = false;
-  bool yes = false;  // Do not ask.
+  bool snapshot = false;     // Of scan: as of one moment.
+  bool no_snapshot = false;  // Of backup: not as of one moment.
+  bool yes = false;          // Do not ask.
   std::optional<double> ttl_us;
   bool if_absent = false, if_present = false;  // Conditions of put and del, of which at most one is given.
   std::optional<uint64_t> if_stamp;

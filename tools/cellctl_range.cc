@@ -11,6 +11,7 @@
 
 #include "fmt/format.h"
 #include "tools/cellctl_commands.h"
+#include "tools/command_snapshot.h"
 #include "tools/pair_text.h"
 #include "tools/progress.h"
 
@@ -115,6 +116,37 @@ bool Confirmed(const CtlFlags& flags, const std::string& from) {
   return typed == "yes";
 }
 
+// Writes the pairs of a scan to standard output, as long as `goes_on` returns true.
+absl::Status PrintPairs(Scan* scan, const CtlFlags& flags, const std::function<bool()>& goes_on) {
+  absl::StatusOr<bool> more = scan->Next();
+  for (; more.ok() && *more && goes_on(); more = scan->Next()) {
+    if (flags.json()) {
+      nlohmann::json json = {{"key", BytesAsJson(scan->key())}};
+      if (!flags.keys_only) json["value"] = BytesAsJson(scan->value());
+      fmt::print("{}\n", json.dump());
+      continue;
+    }
+    std::string line = EscapeText(scan->key());
+    if (!flags.keys_only) line += "\t" + EscapeText(scan->value());
+    line += "\n";
+    fmt::print("{}", line);
+  }
+  return more.status();
+}
+
+int ScanSnapshot(Client* client, const CtlFlags& flags, const ScanOptions& options) {
+  const auto snapshot = CommandSnapshot::Take(client, options.from, options.to);
+  if (!snapshot.ok()) return Fail(snapshot.status());
+  Scan scan = (*snapshot)->NewScan(options);
+  const absl::Status status = PrintPairs(&scan, flags, [&] { return !(*snapshot)->interrupted(); });
+  if (status.ok()) return kDone;
+  if (!IsSnapshotTooOld(status)) return Fail(status);
+  return Fail(absl::FailedPreconditionError(
+      fmt::format("{}. The rest of the range was not listed: try again, with larger --snapshot-bytes of the servers if "
+                  "much is written, or scan without --snapshot",
+                  std::string(status.message()))));
+}
+
 }  // namespace
 
 int RunScan(Client* client, const CtlFlags& flags) {
@@ -126,21 +158,10 @@ int RunScan(Client* client, const CtlFlags& flags) {
   options.limit = flags.limit;
   options.reverse = flags.reverse;
   options.keys_only = flags.keys_only;
+  if (flags.snapshot) return ScanSnapshot(client, flags, options);
   Scan scan = client->NewScan(std::move(options));
-  absl::StatusOr<bool> more = scan.Next();
-  for (; more.ok() && *more; more = scan.Next()) {
-    if (flags.json()) {
-      nlohmann::json json = {{"key", BytesAsJson(scan.key())}};
-      if (!flags.keys_only) json["value"] = BytesAsJson(scan.value());
-      fmt::print("{}\n", json.dump());
-      continue;
-    }
-    std::string line = EscapeText(scan.key());
-    if (!flags.keys_only) line += "\t" + EscapeText(scan.value());
-    line += "\n";
-    fmt::print("{}", line);
-  }
-  return more.ok() ? kDone : Fail(more.status());
+  const absl::Status status = PrintPairs(&scan, flags, [] { return true; });
+  return status.ok() ? kDone : Fail(status);
 }
 
 int RunCount(Client* client, const CtlFlags& flags) {

@@ -5,6 +5,7 @@ client to core 1. Leave the machine alone meanwhile: all of it takes about ten m
 """
 
 import argparse
+import contextlib
 import os
 import statistics
 import subprocess
@@ -29,6 +30,9 @@ PAIRS = [
      "at least 3"),
     ("none", "many", "a commit of two puts, mostly in two regions: latency", "tx-two --depth 1", "put --depth 1", "latency", ""),
     ("sync", "many", "a commit of two puts, mostly in two regions: latency", "tx-two --depth 1", "put --depth 1", "latency", ""),
+    ("none", "one", "a snapshot, a get of it, and its end: latency", "tx-snapshot --depth 1", "put --depth 1", "latency", ""),
+    ("sync", "one", "a snapshot, a get of it, and its end: latency", "tx-snapshot --depth 1", "put --depth 1", "latency", ""),
+    ("none", "many", "a snapshot of all regions, a get of it, and its end: latency", "tx-snapshot --depth 1", "put --depth 1", "latency", ""),
     ("none", "many", "four keys read by clients: rate", "tx-read --depth 4 --path client", "multi-get --depth 4 --path client", "rate", "at least 0.8"),
 ]
 MIXES = ("tx-small-bank", "tx-tatp", "tx-new-order")
@@ -124,7 +128,35 @@ def measure_mixes(options):
                         f"{median(results, 'latency_us', 'p99'):.0f}", f"{median(results, 'aborts_per_op'):.4f}", f"{median(results, 'calls_per_op'):.1f}")
 
 
-MEASURES = {"pairs": measure_pairs, "mixes": measure_mixes}
+@contextlib.contextmanager
+def kept_snapshot(address):
+    """Takes a snapshot, which is kept until the end: nobody reads what its scan prints."""
+    with subprocess.Popen([cluster.binary("tools/cellctl"), "--cluster", address, "scan", "--snapshot"], stdout=subprocess.PIPE) as scan:
+        try:
+            scan.stdout.read(1)
+            yield
+        finally:
+            scan.terminate()
+
+
+def measure_kept(options):
+    print("\nPuts of 100,000 keys, 16 in flight, while a snapshot is kept.\n")
+    row("durability", "regions", "puts beside a snapshot", "puts without one", "ratio")
+    row(*["---"] * 5)
+    for durability in ("none", "sync"):
+        with tempfile.TemporaryDirectory(prefix="cell-tx-", dir=options.memory) as base, Transactions(Path(base), durability, "one", options) as cell:
+            line = "put --depth 16"
+            cell.run(line)
+            beside, without = [], []
+            for _ in range(options.rounds):
+                with kept_snapshot(cell.measurement.address):
+                    beside.append(cell.run(line))
+                without.append(cell.run(line))
+            ours, theirs = median(beside, "ops_per_second"), median(without, "ops_per_second")
+            row(durability, "one", f"{ours / 1e3:,.1f} k/s", f"{theirs / 1e3:,.1f} k/s", f"{ours / theirs:.2f}")
+
+
+MEASURES = {"pairs": measure_pairs, "kept": measure_kept, "mixes": measure_mixes}
 
 
 def main():

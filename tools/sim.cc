@@ -88,6 +88,9 @@ nlohmann::json ToJson(const SimulationReport& report) {
       {"checkpoints", report.checkpoints},
       {"clients", report.clients},
       {"latest_ns", report.latest_ns},
+      {"snapshots", report.snapshots},
+      {"snapshot_reads", report.snapshot_reads},
+      {"snapshots_too_old", report.snapshots_too_old},
   };
 }
 
@@ -351,6 +354,10 @@ class Runs {
         sum("expired"), sum("evicted"), sum("moved_extents"));
     fmt::print("  {} migrations, {} regions recovered, {} checkpoints; {} clusters used ids of regions again\n",
                sum("moves"), sum("recovered"), sum("checkpoints"), sum("ids_around"));
+    if (sum("snapshots") > 0) {
+      fmt::print("  {} snapshots; {} gets and scans of them, and {} that came too late\n", sum("snapshots"),
+                 sum("snapshot_reads"), sum("snapshots_too_old"));
+    }
     fmt::print("  {} operations checked in the histories of their keys ({} histories undecided); {} seeds run twice\n",
                sum("checked"), sum("gave_up"), twice_);
     if (flags_.summary.empty()) return;

@@ -64,6 +64,11 @@ enum class Mutant {
   kTokenUnleased,         // A transaction that only reads trusts memory of a region that may be elsewhere by now.
   kOpenForgotten,         // An outcome of which other regions have to hear is forgotten.
   kAbortUnknown,          // A client that does not know whether a transaction has committed aborts it elsewhere.
+  kSnapshotUnstill,       // A region counts as still while writes are under way in it.
+  kSnapshotWritten,       // A region takes writes while it is still.
+  kSnapshotGoesOn,        // A region that went on by itself, after waiting too long, says that it was still.
+  kSnapshotKeepsLast,     // A snapshot has what a pair was before its last change, instead of its first.
+  kSnapshotUnsplit,       // The upper part of a split region does not get what was kept.
   kAppliedAgain,          // A function whose request comes a second time is applied a second time.
   kRefusedForgotten,      // A function that changes nothing when it comes again may be applied by an earlier request.
   kOutcomesUnread,        // A region's next owner does not read the outcomes of functions in its log.
@@ -157,6 +162,11 @@ inline constexpr std::array kMutantNames = {
     MutantName{Mutant::kTokenUnleased, "token-unleased", false},
     MutantName{Mutant::kOpenForgotten, "open-forgotten", false},
     MutantName{Mutant::kAbortUnknown, "abort-unknown", false},
+    MutantName{Mutant::kSnapshotUnstill, "snapshot-unstill", false},
+    MutantName{Mutant::kSnapshotWritten, "snapshot-written", false},
+    MutantName{Mutant::kSnapshotGoesOn, "snapshot-goes-on", false},
+    MutantName{Mutant::kSnapshotKeepsLast, "snapshot-keeps-last", false},
+    MutantName{Mutant::kSnapshotUnsplit, "snapshot-unsplit", false},
     MutantName{Mutant::kAppliedAgain, "applied-again", false},
     MutantName{Mutant::kRefusedForgotten, "refused-forgotten", false},
     MutantName{Mutant::kOutcomesUnread, "outcomes-unread", false},

@@ -16,8 +16,8 @@
 // it ends. Coroutines that are in flight when the client is destroyed end with Cancelled; they must still exist then.
 //
 // Guarantees. Get, Put, Delete, PutIf, DeleteIf, Apply, Evaluate and Contains are linearizable per key. A scan returns
-// keys in order, each at most once, and every key that was there throughout; it is not a snapshot, and neither is a
-// count. A range is deleted key by key. See docs/guarantees.md.
+// keys in order, each at most once, and every key that was there throughout; it is not a snapshot (TakeSnapshot makes
+// one), and neither is a count. A range is deleted key by key. See docs/guarantees.md.
 //
 // Limits. Keys have 1 to key_bytes_max() bytes (226 at 1 KB nodes), of any value. Values have 0 to 1 MB.
 //
@@ -30,7 +30,9 @@
 //   NotFound            the cluster (Open) or the table does not exist
 //   PermissionDenied    Open is not allowed to read the cluster's directory or its znodes, or a server's socket belongs
 //                       to another user; nothing was done
-//   FailedPrecondition  Open found a cluster of another format, or no RDMA device that is up
+//   FailedPrecondition  Open found a cluster of another format, or no RDMA device that is up; a function does not fit a
+//                       value; a transaction has ended; IsSnapshotTooOld(s): a snapshot is not there any more
+//   Aborted             a transaction has found what it has read changed, or keys held: begin it again
 //   ResourceExhausted   the store is full, or too many large values are being uploaded; nothing was changed
 //   Unavailable         no server answers, or the tree gave no answer within the retry budget
 //   DeadlineExceeded    the call's time was over before anything was written
@@ -66,8 +68,11 @@ class Client;
 class Fabric;
 class Session;
 class Membership;
+class Snapshot;
 class Transaction;
 struct Committed;
+struct SnapshotId;
+struct SnapshotOptions;
 struct TransactionId;
 
 enum class Path { kServer, kClient, kHybrid };
@@ -256,7 +261,11 @@ struct ClientMetrics {
 // Returns whether a write's outcome is unknown. Such a status is not a failure: reading the key tells the outcome.
 bool IsMaybeApplied(const absl::Status& status);
 
-// An iterator over a range, made by Client::NewScan. Must not be used after its client is destroyed.
+// Returns whether a read failed because its snapshot is not there any more. Take another one.
+bool IsSnapshotTooOld(const absl::Status& status);
+
+// An iterator over a range, made by Client::NewScan or Snapshot::NewScan. Must not be used after its client is
+// destroyed.
 class Scan {
  public:
   struct Entry {
@@ -285,7 +294,9 @@ class Scan {
   struct CursorDeleter {
     void operator()(Cursor* cursor) const;  // While it reads ahead, the session keeps it instead.
   };
+  friend class Snapshot;
   Scan(Session* session, ScanOptions options);
+  Scan(Session* session, ScanOptions options, const SnapshotId* snapshot);  // Null: scans what is there now.
 
   Session* session_;
   std::unique_ptr<Cursor, CursorDeleter> cursor_;
@@ -428,6 +439,13 @@ class Client {
   // FailedPrecondition if that is too late.
   absl::StatusOr<std::optional<Committed>> Outcome(const TransactionId& id, const CallOptions& options = {});
 
+  // Takes a snapshot: what the tree, or a range of it, has at one moment (snapshot.h). Writes of the range wait
+  // meanwhile, for some round trips, and at most for 200 ms. Tries again while a region has writes under way for too
+  // long, or changes. Returns DeadlineExceeded if none was taken in time, ResourceExhausted if there are too many
+  // snapshots of a region, and PermissionDenied if the user may not scan the whole range.
+  absl::StatusOr<Snapshot> TakeSnapshot(const SnapshotOptions& options);
+  Task<absl::StatusOr<Snapshot>> AsyncTakeSnapshot(SnapshotOptions options);
+
   // Counts the keys from `from` (inclusive) to `to` (exclusive; nullopt: to the end). The servers count them, region by
   // region, in slices of some leaves. Like a scan this is no snapshot: a key that was there throughout the call is
   // counted once, one that never was is not counted, and any other at most once. Returns InvalidArgument if `from` is
@@ -520,6 +538,22 @@ class Client {
     return task.Take();
   }
 
+  // Runs coroutines to their ends, all at once. Returns their results, or the first error.
+  template <typename T>
+  absl::StatusOr<std::vector<T>> RunAll(std::vector<Task<absl::StatusOr<T>>>* tasks) {
+    for (Task<absl::StatusOr<T>>& task : *tasks) task.Start();
+    std::vector<T> results;
+    absl::Status status;
+    for (Task<absl::StatusOr<T>>& task : *tasks) {
+      while (!task.done()) Poll(INT64_MAX);
+      absl::StatusOr<T> result = task.Take();
+      status.Update(result.status());
+      if (result.ok()) results.push_back(*std::move(result));
+    }
+    if (!status.ok()) return status;
+    return results;
+  }
+
   // Returns for each worker its state, as JSON, or why it does not answer.
   std::vector<absl::StatusOr<std::string>> ServerStatus();
 
@@ -564,6 +598,7 @@ class Client {
 
  private:
   friend class ClientTesting;
+  friend class Snapshot;
   friend class Table;
   friend class Transaction;
   explicit Client(std::unique_ptr<Session> session);

@@ -122,17 +122,7 @@ absl::StatusOr<std::vector<Value>> Transaction::MultiGet(absl::Span<const std::s
                                                          const CallOptions& options) {
   std::vector<Task<absl::StatusOr<Value>>> gets;
   for (const std::string_view key : keys) gets.push_back(AsyncGet(key, options));
-  for (Task<absl::StatusOr<Value>>& get : gets) get.Start();
-  std::vector<Value> values;
-  absl::Status status;
-  for (Task<absl::StatusOr<Value>>& get : gets) {
-    while (!get.done()) client_->Poll(INT64_MAX);
-    absl::StatusOr<Value> value = get.Take();
-    status.Update(value.status());
-    values.push_back(value.ok() ? *std::move(value) : std::nullopt);
-  }
-  if (!status.ok()) return status;
-  return values;
+  return client_->RunAll(&gets);
 }
 
 absl::StatusOr<Transaction::Pairs> Transaction::Scan(const ScanOptions& options) {

@@ -236,6 +236,7 @@ absl::StatusOr<std::unique_ptr<Worker>> StartWorker(const ServerFlags& flags,
   options.pairs.cluster_time = ClusterTimeNs;
   options.service = {flags.name, flags.batching};
   options.self = id;
+  options.snapshot_bytes = flags.snapshot_bytes;
   options.split.split_at = flags.split_at;
   options.balance.enabled = flags.balance;
   options.join.enabled = flags.join;

@@ -20,6 +20,17 @@ std::optional<Number> ParseWholeNumber(const std::string& text) {
   return number;
 }
 
+// Returns nullopt if the text is not digits and perhaps a unit of CLI::AsSizeValue, or if the size is too large.
+std::optional<uint64_t> ParseSize(std::string text) {
+  if (text.find_first_of("0123456789") != 0) return std::nullopt;
+  try {
+    if (!CLI::AsSizeValue(false)(text).empty()) return std::nullopt;
+  } catch (const CLI::ValidationError&) {
+    return std::nullopt;
+  }
+  return ParseWholeNumber(text);
+}
+
 // Returns the text for a message, in which an empty one has to be visible.
 std::string Shown(const std::string& text) { return text.empty() ? "\"\"" : text; }
 
@@ -53,6 +64,19 @@ CLI::Validator WholeNumber(uint64_t low, uint64_t high) {
         return fmt::format("{} is not a whole number from {} to {}", Shown(text), low, high);
       },
       fmt::format("FROM {} TO {}", low, high));
+}
+
+CLI::Validator SizeInBytes(uint64_t low, uint64_t high) {
+  return CLI::Validator(
+      [low, high](std::string& text) {
+        const std::optional<uint64_t> bytes = ParseSize(text);
+        if (!bytes.has_value() || *bytes < low || *bytes > high) {
+          return fmt::format("{} is not a size such as 256M, from {} to {} bytes", Shown(text), low, high);
+        }
+        text = fmt::format("{}", *bytes);
+        return std::string();
+      },
+      "SIZE");
 }
 
 CLI::Validator Between(double low, double high) {

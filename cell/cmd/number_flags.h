@@ -17,6 +17,10 @@ CLI::Validator SignedNumber();
 // Accepts only whole numbers from `low` to `high`.
 CLI::Validator WholeNumber(uint64_t low, uint64_t high);
 
+// Accepts only sizes from `low` to `high` bytes, such as 4096, 64K or 1G, and replaces them by the number of bytes. To
+// be used with Option::transform. CLI::AsSizeValue alone would accept a sign.
+CLI::Validator SizeInBytes(uint64_t low, uint64_t high);
+
 // Accepts only numbers from `low` to `high`. CLI::Range would accept nan.
 CLI::Validator Between(double low, double high);
 

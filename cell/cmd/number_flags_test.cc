@@ -37,6 +37,20 @@ TEST(NumberFlags, ACountFitsInto64Bits) {
   EXPECT_EQ(count("18446744073709551616"), "18446744073709551616 is not a whole number of at least 0");
 }
 
+TEST(NumberFlags, ASizeHasAUnitAndIsWithinItsBounds) {
+  for (const auto& [text, bytes] : std::vector<std::pair<std::string, std::string>>{
+           {"0", "0"}, {"4096", "4096"}, {"64K", "65536"}, {"1 mb", "1048576"}, {"1GiB", "1073741824"}}) {
+    std::string given = text;
+    EXPECT_EQ(SizeInBytes(0, uint64_t{1} << 30)(given), "") << text;
+    EXPECT_EQ(given, bytes);
+  }
+  for (const std::string text :
+       {"-1", "+1", " 1", "M", "1X", "1.5M", "1025K", "16777216T", "18446744073709551616", "0"}) {
+    EXPECT_EQ(SizeInBytes(1, 1 << 20)(text), text + " is not a size such as 256M, from 1 to 1048576 bytes");
+  }
+  EXPECT_EQ(SizeInBytes(0, 1)(""), "\"\" is not a size such as 256M, from 0 to 1 bytes");
+}
+
 TEST(NumberFlags, ANumberThatIsNoneIsInNoRange) {
   const CLI::Validator between = Between(0.5, 2);
   for (const char* text : {"0.5", "1", "2e0"}) EXPECT_EQ(between(text), "") << text;

@@ -8,6 +8,11 @@
 #include "fmt/format.h"
 
 namespace cell {
+namespace {
+
+constexpr uint64_t kSnapshotBytesMax = uint64_t{1} << 40;
+
+}  // namespace
 
 void DeclareFlags(CLI::App* app, ServerFlags* flags) {
   app->add_option("--dir", flags->dir,
@@ -100,6 +105,12 @@ void DeclareFlags(CLI::App* app, ServerFlags* flags) {
          "need no further read for them. 0: none. At most 218 with nodes of 1 KB, 90 with 512 B")
       ->check(WholeNumber(0, InlineBytesMax(kNodeBytesMax)))
       ->default_str(fmt::format("{}, or less if the nodes are too small for that", kInlineMaxDefault));
+  app->add_option(
+         "--snapshot-bytes", flags->snapshot_bytes,
+         "Bytes that each worker may use for snapshots, such as 256M: what pairs were before they changed. Above "
+         "that, the snapshot ends that has most of it. 0: a snapshot ends when something changes")
+      ->transform(SizeInBytes(0, kSnapshotBytesMax))
+      ->default_str("256M");
   app->add_option("--split-at", flags->split_at, "Split a meganode when this fraction of its nodes or extents is used")
       ->check(CLI::Range(0.1, 0.95))
       ->capture_default_str();

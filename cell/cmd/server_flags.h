@@ -38,6 +38,7 @@ struct ServerFlags {
   bool huge_pages = true;
   bool zero_freed = false;
   std::optional<size_t> inline_max;
+  uint64_t snapshot_bytes = uint64_t{256} << 20;  // Per worker.
   double split_at = 0.75;
   uint64_t sync_wait_percent = 25;
   bool balance = true;

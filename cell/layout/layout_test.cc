@@ -9,6 +9,7 @@
 #include "cell/layout/region.h"
 #include "cell/layout/wire.h"
 #include "cell/layout/wire_function.h"
+#include "cell/layout/wire_snapshot.h"
 
 namespace cell {
 namespace {
@@ -58,19 +59,19 @@ TEST(Limits, TheLargestEntriesLeaveACutForASplit) {
 
 TEST(Wire, GoldenRequests) {
   EXPECT_EQ(Hex(MakeKeyRequest(MessageKind::kGet, Pointer(1, 4096), Pointer(), "key")),
-            "02000d0023000000"
+            "02000e0023000000"
             "0010000000010000"
             "0000000000000000"
             "0300000000000000"
             "6b6579");
   EXPECT_EQ(Hex(MakeKeyRequest(MessageKind::kGet, Pointer(1, 4096), Pointer(), "key", 3)),
-            "02000d0023000000"
+            "02000e0023000000"
             "0010000000010000"
             "0000000000000000"
             "0300030000000000"
             "6b6579");
   EXPECT_EQ(Hex(MakePutRequest(Pointer(1, 4096), Pointer(1, 8192), 0x1122334455667788, "k", 5, 0, 9)),
-            "03000d0036000000"
+            "03000e0036000000"
             "0010000000010000"
             "0020000000010000"
             "8877665544332211"
@@ -79,7 +80,7 @@ TEST(Wire, GoldenRequests) {
             "6b");
   ConditionalWrite write{"k", {ConditionKind::kValue, 0, "old"}, 5, 0x1122334455667788, 9, 0};
   EXPECT_EQ(Hex(MakeWriteIfRequest(Pointer(1, 4096), Pointer(1, 8192), write)),
-            "14000d0049000000"
+            "14000e0049000000"
             "0010000000010000"
             "0020000000010000"
             "8877665544332211"
@@ -90,7 +91,7 @@ TEST(Wire, GoldenRequests) {
             "6b6f6c64");
   write = {"k", {ConditionKind::kStamp, 7}};
   EXPECT_EQ(Hex(MakeWriteIfRequest(Pointer(1, 4096), {}, write)),
-            "14000d0041000000"
+            "14000e0041000000"
             "0010000000010000"
             "0000000000000000"
             "0000000000000000"
@@ -101,7 +102,7 @@ TEST(Wire, GoldenRequests) {
             "6b");
   FunctionOnKey function{"k", "add", 5, 0, 0, {0x1122334455667788, 2, 3, 4}, true};
   EXPECT_EQ(Hex(MakeFunctionRequest(MessageKind::kApply, Pointer(1, 4096), function)),
-            "15000d0041000000"
+            "15000e0041000000"
             "0010000000010000"
             "8877665544332211"
             "0200000000000000"
@@ -111,7 +112,7 @@ TEST(Wire, GoldenRequests) {
             "6b616464");
   function = {"k", "add", 5, 2, 0};
   EXPECT_EQ(Hex(MakeFunctionRequest(MessageKind::kApply, Pointer(1, 4096), function)),
-            "15000d003c000000"
+            "15000e003c000000"
             "0010000000010000"
             "0000000000000000"
             "0000000000000000"
@@ -121,7 +122,7 @@ TEST(Wire, GoldenRequests) {
             "6b616464");
   function = {"k", "sum", 1, 0, 4};
   EXPECT_EQ(Hex(MakeFunctionRequest(MessageKind::kEvaluate, Pointer(1, 4096), function)),
-            "16000d003d000000"
+            "16000e003d000000"
             "0010000000010000"
             "0000000000000000"
             "0000000000000000"
@@ -132,31 +133,31 @@ TEST(Wire, GoldenRequests) {
   const std::string to = "z";
   EXPECT_EQ(Hex(MakeScanRequest(Pointer(1, 4096), "ab", to,
                                 {.limit = 10, .reply_bytes_max = 4096, .keys_only = true, .down = true})),
-            "05000d0023000000"
+            "05000e0023000000"
             "0010000000010000"
             "0a00000000100000"
             "0200010001010100"
             "61627a");
   EXPECT_EQ(Hex(MakeRangeRequest(MessageKind::kCount, Pointer(1, 4096), "ab", to)),
-            "0b000d001b000000"
+            "0b000e001b000000"
             "0010000000010000"
             "0200010000000000"
             "61627a");
   EXPECT_EQ(Hex(MakeRangeRequest(MessageKind::kDeleteRange, Pointer(1, 4096), "a", "")),
-            "0c000d0019000000"
+            "0c000e0019000000"
             "0010000000010000"
             "0100000000000000"
             "61");
   EXPECT_EQ(Hex(MakeFetchRequest(Pointer(1, 8192), 100)),
-            "06000d0018000000"
+            "06000e0018000000"
             "0020000000010000"
             "6400000000000000");
   EXPECT_EQ(Hex(MakeFetchRequest(Pointer(0, 8192), 100, 3)),
-            "06000d0018000000"
+            "06000e0018000000"
             "0020000000000000"
             "6400000003000000");
   EXPECT_EQ(Hex(MakeUploadRequest(2, 7, 1)),
-            "07000d0011000000"
+            "07000e0011000000"
             "0700000002000000");
 }
 
@@ -167,10 +168,10 @@ std::string HexOf(const T& fixed) {
 
 TEST(Wire, GoldenRequestsForTheTable) {
   EXPECT_EQ(Hex(MakeTableVersionRequest(0x1122334455667788)),
-            "0e000d0010000000"
+            "0e000e0010000000"
             "8877665544332211");
   EXPECT_EQ(Hex(MakeTablePartRequest({TablePartKind::kShard, 0x11223344, 7}, 9)),
-            "0f000d0020000000"
+            "0f000e0020000000"
             "0200000044332211"
             "0700000000000000"
             "0900000000000000");
@@ -281,6 +282,77 @@ TEST(RegionLayout, Golden) {
   EXPECT_EQ(offsetof(RegionHeader, last_stamp), 2112u);
   EXPECT_EQ(offsetof(RegionHeader, expiring), 2120u);
   EXPECT_EQ(offsetof(RegionHeader, stamp_bound), 2128u);
+}
+
+TEST(Wire, SnapshotMessagesAreReadAsTheyWereMade) {
+  const SnapshotId id{0x1122334455667788, 2};
+  const std::string step = MakeSnapshotRequest(Pointer(1, 4096), SnapshotStep::kStill, id, "from", "to", 5);
+  EXPECT_EQ(Hex(step),
+            "19000e0036000000"
+            "0010000000010000"
+            "8877665544332211"
+            "0200000000000000"
+            "0500000004000200"
+            "0200000000000000"
+            "66726f6d746f");
+  const auto parsed = ParseSnapshotRequest(AsBytes(step));
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->key, "from");
+  EXPECT_EQ(parsed->value, "to");
+  EXPECT_EQ(parsed->fixed.id, id);
+
+  const std::string get = MakeGetSnapshotRequest(RootOf(1), id, "key", 3);
+  const auto parsed_get = ParseGetSnapshotRequest(AsBytes(get));
+  ASSERT_TRUE(parsed_get.ok()) << parsed_get.status();
+  EXPECT_EQ(parsed_get->key, "key");
+  EXPECT_EQ(parsed_get->fixed.id, id);
+  EXPECT_EQ(parsed_get->fixed.get.copy, 3);
+
+  const std::string scan = MakeScanSnapshotRequest(RootOf(1), id, "a", "b", {.limit = 7, .reply_bytes_max = 9});
+  const auto parsed_scan = ParseScanSnapshotRequest(AsBytes(scan));
+  ASSERT_TRUE(parsed_scan.ok()) << parsed_scan.status();
+  EXPECT_EQ(parsed_scan->id, id);
+  EXPECT_EQ(parsed_scan->scan.key, "a");
+  EXPECT_EQ(parsed_scan->scan.value, "b");
+  EXPECT_EQ(parsed_scan->scan.fixed.limit, 7u);
+
+  std::string reply(100, 0);
+  reply.resize(
+      WriteSnapshotReply({reinterpret_cast<std::byte*>(reply.data()), reply.size()}, SnapshotState::kTaken, "z"));
+  const auto parsed_reply = ParseSnapshotReply(AsBytes(reply));
+  ASSERT_TRUE(parsed_reply.ok()) << parsed_reply.status();
+  EXPECT_EQ(parsed_reply->fixed.state, SnapshotState::kTaken);
+  EXPECT_EQ(parsed_reply->key, "z");
+  for (size_t bytes = 0; bytes < 200; ++bytes) {
+    if (bytes < step.size()) {
+      EXPECT_FALSE(ParseSnapshotRequest(AsBytes(step).subspan(0, bytes)).ok());
+    }
+    if (bytes < get.size()) {
+      EXPECT_FALSE(ParseGetSnapshotRequest(AsBytes(get).subspan(0, bytes)).ok());
+    }
+    if (bytes < scan.size()) {
+      EXPECT_FALSE(ParseScanSnapshotRequest(AsBytes(scan).subspan(0, bytes)).ok());
+    }
+    if (bytes < reply.size()) {
+      EXPECT_FALSE(ParseSnapshotReply(AsBytes(reply).subspan(0, bytes)).ok());
+    }
+  }
+}
+
+TEST(Wire, SnapshotMessagesThatMakeNoSenseAreRefused) {
+  const auto parses = [](const std::function<void(SnapshotRequest*)>& change) {
+    std::string message = MakeSnapshotRequest(RootOf(1), SnapshotStep::kLook, {1, 1}, "k", "");
+    change(reinterpret_cast<SnapshotRequest*>(message.data()));
+    return ParseSnapshotRequest(AsBytes(message)).ok();
+  };
+  EXPECT_TRUE(parses([](auto*) {}));
+  EXPECT_FALSE(parses([](auto* request) { request->id.client = 0; }));
+  EXPECT_FALSE(parses([](auto* request) { request->step = SnapshotStep{0}; }));
+  EXPECT_FALSE(parses([](auto* request) { request->step = SnapshotStep{5}; }));
+  EXPECT_FALSE(parses([](auto* request) { request->kept_ms = 3'600'001; }));
+  EXPECT_FALSE(parses([](auto* request) { request->to_bytes = 1; }));
+  EXPECT_FALSE(ParseGetSnapshotRequest(AsBytes(MakeGetSnapshotRequest(RootOf(1), {1, 1}, "k", kCopiesMax + 1))).ok());
+  EXPECT_FALSE(ParseScanSnapshotRequest(AsBytes(MakeScanSnapshotRequest(RootOf(1), {1, 1}, "a", "b", {0, 9}))).ok());
 }
 
 TEST(Wire, AConditionalWriteIsReadAsItWasMade) {

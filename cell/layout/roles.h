@@ -31,6 +31,9 @@ constexpr std::optional<Role> LeastRole(MessageKind kind) {
     case MessageKind::kEvaluate:
     case MessageKind::kTransact:
     case MessageKind::kDecide:
+    case MessageKind::kSnapshot:
+    case MessageKind::kGetSnapshot:
+    case MessageKind::kScanSnapshot:
       return Role::kClient;
     case MessageKind::kCheck:  // Reads a whole region.
       return Role::kOperator;

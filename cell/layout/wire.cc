@@ -100,14 +100,14 @@ absl::StatusOr<SearchResult> ParseSearchReply(ConstBytes message) {
   return result;
 }
 
-absl::StatusOr<GetResult> ParseGetReply(ConstBytes message) {
-  RETURN_IF_ERROR(CheckReply(message, MessageKind::kGet));
+absl::StatusOr<GetResult> ParseGetReply(ConstBytes message, MessageKind kind) {
+  RETURN_IF_ERROR(CheckReply(message, kind));
   Cursor cursor(message);
   GetResult parsed;
   parsed.fixed = cursor.Take<GetReply>();
   if (parsed.fixed.inlined != 0) parsed.value = cursor.TakeText(parsed.fixed.value_bytes);
   if (parsed.fixed.found != 0 && !cursor.ended()) parsed.expiry = cursor.Take<Expiry>();
-  if (!cursor.ended() || parsed.fixed.value_bytes > kValueBytesMax) return BadReply(MessageKind::kGet, message.size());
+  if (!cursor.ended() || parsed.fixed.value_bytes > kValueBytesMax) return BadReply(kind, message.size());
   return parsed;
 }
 
@@ -281,27 +281,27 @@ absl::StatusOr<Parsed<ScanRequest>> ParseScanRequest(ConstBytes message) {
   return parsed;
 }
 
-absl::StatusOr<ScanResult> ParseScanReply(ConstBytes message, std::vector<ScanItem>* items) {
+absl::StatusOr<ScanResult> ParseScanReply(ConstBytes message, std::vector<ScanItem>* items, MessageKind kind) {
   items->clear();
-  RETURN_IF_ERROR(CheckReply(message, MessageKind::kScan));
+  RETURN_IF_ERROR(CheckReply(message, kind));
   Cursor cursor(message);
   const auto reply = cursor.Take<ScanReply>();
   for (uint32_t i = 0; i < reply.count && cursor.ok(); ++i) {
     const auto entry = cursor.Take<ScanEntry>();
-    if ((entry.flags & ~(kScanElsewhere | kScanExpires)) != 0) return BadReply(MessageKind::kScan, message.size());
+    if ((entry.flags & ~(kScanElsewhere | kScanExpires)) != 0) return BadReply(kind, message.size());
     const Expiry expiry = (entry.flags & kScanExpires) != 0 ? cursor.Take<Expiry>() : kNeverExpires;
     ScanItem item{cursor.TakeText(entry.key_bytes),    {}, entry.value_bytes,
                   (entry.flags & kScanElsewhere) != 0, {}, expiry};
     if (item.elsewhere) {
       item.extent = cursor.Take<ScanExtent>();
-      if (item.value_bytes > kValueBytesMax) return BadReply(MessageKind::kScan, message.size());
+      if (item.value_bytes > kValueBytesMax) return BadReply(kind, message.size());
     } else {
       item.value = cursor.TakeText(entry.value_bytes);
     }
     items->push_back(item);
   }
   const ScanResult result{reply.done != 0, cursor.TakeText(reply.next_key_bytes), reply.next};
-  if (!cursor.ended()) return BadReply(MessageKind::kScan, message.size());
+  if (!cursor.ended()) return BadReply(kind, message.size());
   return result;
 }
 

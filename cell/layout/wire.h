@@ -1,5 +1,6 @@
-// Defines the messages between client and server, except those of functions (wire_function.h). Each request and reply
-// is a struct, followed by the bytes that it counts.
+// Defines the messages between client and server, except those of functions, transactions and snapshots
+// (wire_function.h, wire_transaction.h, wire_snapshot.h). Each request and reply is a struct, followed by the bytes
+// that it counts.
 //
 // A received message is untrusted until Parse... has checked every count against its size. The views that Parse returns
 // point into the message. Integers are little-endian; reserved fields are zero.
@@ -27,7 +28,7 @@
 
 namespace cell {
 
-inline constexpr uint16_t kWireVersion = 13;  // 13: kTransact, kDecide, RouteKind::kLocked.
+inline constexpr uint16_t kWireVersion = 14;  // 14: kSnapshot, kGetSnapshot, kScanSnapshot.
 
 // Limits the values in replies to gets and scans. Larger values are fetched by separate messages.
 inline constexpr size_t kInlineValueBytesMax = 4096;
@@ -55,6 +56,9 @@ enum class MessageKind : uint16_t {
   kEvaluate = 22,      // Returns what a function finds in the key's value.
   kTransact = 23,      // Checks a part of a transaction, and commits or prepares it.
   kDecide = 24,        // Tells what became of a transaction that was prepared, or asks.
+  kSnapshot = 25,      // Takes a step of a snapshot.
+  kGetSnapshot = 26,   // A get of what a snapshot has.
+  kScanSnapshot = 27,  // A scan of what a snapshot has.
 
   // Sent between servers.
   kAddRoute = 16,     // Tells the tier above about a meganode's root.
@@ -170,7 +174,8 @@ static_assert(sizeof(GetReply) == 48 && std::has_unique_object_representations_v
 struct GetResult : Parsed<GetReply> {
   Expiry expiry = kNeverExpires;
 };
-absl::StatusOr<GetResult> ParseGetReply(ConstBytes message);
+// `kind`: that of the request, kGet or kGetSnapshot.
+absl::StatusOr<GetResult> ParseGetReply(ConstBytes message, MessageKind kind = MessageKind::kGet);
 
 // The reply to a delete, a put and an added route.
 struct WriteReply {
@@ -358,8 +363,9 @@ struct ScanResult {
   std::string_view next_key;
   Pointer next;
 };
-// Replaces the content of *items.
-absl::StatusOr<ScanResult> ParseScanReply(ConstBytes message, std::vector<ScanItem>* items);
+// Replaces the content of *items. `kind`: that of the request, kScan or kScanSnapshot.
+absl::StatusOr<ScanResult> ParseScanReply(ConstBytes message, std::vector<ScanItem>* items,
+                                          MessageKind kind = MessageKind::kScan);
 
 // --- Count and delete a range, slice by slice ---
 

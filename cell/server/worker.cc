@@ -70,6 +70,7 @@ Worker::Worker(std::unique_ptr<Fabric> fabric, std::unique_ptr<Membership> membe
       recoverer_(context_, service_.writes(), &routes_, options.recoverer),
       resolver_(context_, &served_, service_.writes(), options.transactions),
       collector_(context_, options.collector) {
+  regions_.snapshots()->set_bytes_max(options.snapshot_bytes);
   fabric_->SetSelf(IdentityOf(Role::kServer, options.self.server));
   const auto make_room = [this] { return joiner_.MakeRoom() || rebalancer_.MakeRoom(); };
   splitter_.set_on_no_room(make_room);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cell/base/sync_points.h"
+#include "cell/region/snapshot_memory.h"
 #include "cell/server/change/joiner.h"
 #include "cell/server/change/migrator.h"
 #include "cell/server/change/peers.h"
@@ -42,7 +43,8 @@ class Worker {
     JoinerOptions join;
     RebalancerOptions balance;
     size_t regions_max = 16;
-    PairSettings pairs;  // Of the meganodes that it owns.
+    PairSettings pairs;                                        // Of the meganodes that it owns.
+    size_t snapshot_bytes = SnapshotMemory::kBytesMaxDefault;  // What all snapshots may keep.
     MigratorOptions migrator;
     SyncPoints sync_points;
     LogFlusherOptions logs;

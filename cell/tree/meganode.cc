@@ -401,6 +401,8 @@ void Meganode::DeleteFromLeaf(Pointer pointer, absl::Span<const Key> keys) {
     // In a leaf whose order was damaged in memory, a slot may be found twice.
     if (!found.has_value() || (!deleted_slots_.empty() && *found <= deleted_slots_.back())) continue;
     const LeafPair old = leaf.pair(*found);
+    if (before_change_) [[unlikely]]
+      BeforeChangeOf(keys[i], leaf, old);
     deleted_.push_back(i);
     deleted_slots_.push_back(*found);
     if (!old.is_inline) deleted_extents_.emplace_back(old.outside.extent.offset(), old.pair_bytes());

@@ -127,6 +127,14 @@ class Meganode : public PairStore {
     last = std::max(last, stamp);
   }
 
+  // Sets a function that is called with the key before its pair changes or is deleted, and with the pair if there is
+  // one, whether or not it has expired; with DataLoss if the leaf was damaged in memory. The pair's value is valid
+  // until the call ends. The change may still fail. Not for pairs that come with a whole leaf (AppendLeaf), or go with
+  // all others (MeganodeClear). Null: none.
+  using PairAbout = absl::StatusOr<std::optional<LeafPair>>;
+  using BeforeChange = std::function<void(std::string_view key, const PairAbout& pair)>;
+  void set_before_change(BeforeChange before_change) { before_change_ = std::move(before_change); }
+
   // Sets the locks of transactions, which must outlive this. Leaves whose range has a key that one of them may write
   // are published as locked (kNodeLocked) from now on. After each change of `locks`, call ShowLock with the keys.
   void set_locks(const KeyLocks* locks) { locks_ = locks; }
@@ -319,6 +327,10 @@ class Meganode : public PairStore {
   // Distributes the content of `node` over two nodes, with (key, slot) before slot `at`, or in its place if `replaces`.
   template <typename Slot>
   SplitResult Split(const NodeView& node, int at, bool replaces, std::string_view key, const Slot& slot);
+  void BeforeChangeOf(std::string_view key, const NodeView& leaf, const std::optional<LeafPair>& pair) const {
+    const absl::Status sound = VerifiedNode(leaf.self()).status();
+    before_change_(key, sound.ok() ? PairAbout(pair) : PairAbout(sound));
+  }
   bool Observe(SplitStep step) { return !split_observer_ || split_observer_(step); }
 
   absl::Status CheckPut(std::string_view key, std::string_view value, uint64_t crc, Expiry expiry) const;
@@ -384,6 +396,7 @@ class Meganode : public PairStore {
   bool unmerged_ = false;
   int borders_kept_ = 0;  // Number of BordersKept.
   const KeyLocks* locks_ = nullptr;
+  BeforeChange before_change_;
   size_t writes_kept_ = 0;
   bool commits_ = false;    // A write is applied that was prepared, and has nodes in reserve.
   uint64_t free_last_ = 0;  // Offset of the last free node. 0: not known, or there is none.

@@ -41,6 +41,8 @@ absl::StatusOr<bool> Meganode::PutPair(Descent descent, std::string_view key, Le
     old = leaf.pair(*found);
     if (Mutated(Mutant::kStampKept) && SameValue(*old, pair)) pair.stamp = old->stamp;
   }
+  if (before_change_) [[unlikely]]
+    BeforeChangeOf(key, leaf, old);
   ASSIGN_OR_RETURN(const bool stored, StoreAtBottom(descent.node, found, key, pair));
   bool small = false;
   if (stored) {

@@ -29,7 +29,7 @@ std::vector<std::string> LeftAt(World* world, size_t i) {
   none("bytes of uploads", worker->service()->uploads().bytes());
   none("checks that wait", worker->service()->checks().size());
   none("long requests that wait", worker->service()->long_requests().size());
-  uint64_t held = 0, pending = 0, logs = 0, transactions = 0;
+  uint64_t held = 0, pending = 0, logs = 0, transactions = 0, snapshots = 0;
   for (const HeldRegion* region : worker->regions()->all()) {
     held += worker->service()->writes()->held().size(region->region());
     pending += region->pending.size();
@@ -43,10 +43,13 @@ std::vector<std::string> LeftAt(World* world, size_t i) {
                                  one->id.number, one->committed ? "committed" : "prepared", region->region(), i,
                                  one->primary));
     }
+    snapshots += region->snapshots.size();
     transactions += region->transactions.size() + region->outcomes.open() + !region->transactions.locks.empty();
   }
   none("writes that wait for their region", held);
   none("writes that wait for their log", pending);
+  none("snapshots", snapshots);
+  none("bytes of snapshots", worker->regions()->snapshots()->bytes());
   none("transactions that have not ended, or keys that they hold", transactions);
   if (world->plan.durability == Durability::kNone || world->plan.objects) return left;
   const auto open = static_cast<uint64_t>(cluster.files(i)->open_files());

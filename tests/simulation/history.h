@@ -37,6 +37,11 @@ class History {
   }
   // Ignores reads that end within this window and were not added yet.
   void MayBeStale(int64_t begin_ns, int64_t end_ns) { stale_.push_back({begin_ns, end_ns}); }
+  // Returns whether a read that ends at this time, and is added now, is ignored.
+  bool Stale(int64_t end_ns) const {
+    return std::any_of(stale_.begin(), stale_.end(),
+                       [end_ns](const Window& window) { return end_ns >= window.begin_ns && end_ns <= window.end_ns; });
+  }
   // Returns the time from which on all reads count again.
   int64_t reads_count_from_ns() const {
     int64_t from_ns = 0;
@@ -59,10 +64,6 @@ class History {
   struct Window {
     int64_t begin_ns, end_ns;
   };
-  bool Stale(int64_t end_ns) const {
-    return std::any_of(stale_.begin(), stale_.end(),
-                       [end_ns](const Window& window) { return end_ns >= window.begin_ns && end_ns <= window.end_ns; });
-  }
   // Return whether a key was there all the time, as far as can be told, and whether it was there at some moment.
   bool CertainlyThere(size_t key, int64_t begin_ns, int64_t end_ns) const;
   bool PossiblyThere(size_t key, int64_t begin_ns, int64_t end_ns, bool expired_too) const;

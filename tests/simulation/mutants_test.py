@@ -64,11 +64,17 @@ MUTANTS = {
     "table-age-ignored": (3539, 8000),
     "locks-unseen": (23, 70),
     "commit-piecemeal": (603, 1800),
+    "snapshot-unstill": (411, 1300),
+    "snapshot-written": (1095, 3300),
+    "snapshot-goes-on": (1288, 3900),
+    "snapshot-keeps-last": (1, 30),
+    "snapshot-unsplit": (24, 80),
 }
 # Their seeds are sought among clusters whose logs are in files. The first and the last are protections of files.
 WITHOUT_OBJECTS = {"no-fence", "no-server-lease", "cuckoo-from-front", "no-directory-sync"}
-# Only clients that make transactions find these.
+# Only clients that make transactions find these, and only those that take snapshots the next ones.
 WITH_TRANSACTIONS = {"locks-unseen", "commit-piecemeal"}
+WITH_SNAPSHOTS = {"snapshot-unstill", "snapshot-written", "snapshot-goes-on", "snapshot-keeps-last", "snapshot-unsplit"}
 
 # No seed is known that finds these. docs/testing.md names the test that finds each, if there is one.
 ELSEWHERE = {"prepare-unsynced", "no-tombstone", "reads-unheld", "token-unchecked", "token-unleased",
@@ -83,7 +89,8 @@ ELSEWHERE = {"prepare-unsynced", "no-tombstone", "reads-unheld", "token-unchecke
 def draws(mutant: str) -> list[str]:
     """Returns the arguments of `sim` that say which clusters and clients the mutant's seeds are sought among."""
     without = ["--without", "objects"] if mutant in WITHOUT_OBJECTS else []
-    return without + (["--with", "transactions"] if mutant in WITH_TRANSACTIONS else [])
+    transactions = ["--with", "transactions"] if mutant in WITH_TRANSACTIONS | WITH_SNAPSHOTS else []
+    return without + transactions + (["--with", "snapshots"] if mutant in WITH_SNAPSHOTS else [])
 
 
 def wrong_seed(sim: str, mutant: str, *arguments: str) -> tuple[int, str] | None:

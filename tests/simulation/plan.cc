@@ -359,6 +359,25 @@ void DrawObjects(SimulationPlan* plan, Dice* dice, const FaultDraws& often) {
   }
 }
 
+// Lets clients take snapshots, which servers keep for so long, and in so few bytes, that some end while they are read.
+void DrawSnapshots(SimulationPlan* plan, Dice* dice) {
+  plan->snapshot_share = static_cast<double>(dice->OneOf({1, 3, 10})) / 100;
+  plan->snapshot_still_ns = dice->OneOf({60'000, 200'000, 1'000'000});
+  plan->snapshot_kept_ns = dice->OneOf({1'000'000, 3'000'000, 10'000'000});
+  plan->snapshot_bytes = static_cast<uint64_t>(dice->OneOf({4, 64, 1024, 1024})) << 10;
+  const bool many_regions = plan->keys != 1'500 && plan->large_share == 0 && plan->regions_max == 64;
+  if (!many_regions || dice->Below(3) == 0) return;
+  // Small meganodes, so that a snapshot has many regions, and that these are split meanwhile.
+  plan->shape.node_bytes = 512;
+  plan->shape.meganode_bytes = 8 << 10;
+  plan->keys = static_cast<int>(dice->OneOf({300, 800}));
+  plan->hot_share = 0;
+  plan->table_share = 0;
+  plan->value_bytes_max = 100;
+  plan->weights[0] = std::max(plan->weights[0], 8);
+  plan->weights[1] = std::min(plan->weights[1], 2);
+}
+
 // The faults that Draws can leave out one by one.
 constexpr size_t kFirstOfDraws = static_cast<size_t>(Fault::kDiskFull);
 constexpr size_t kLastOfDraws = static_cast<size_t>(Fault::kFlood);
@@ -394,6 +413,7 @@ bool Draws::Set(std::string_view name, bool on) {
                                                      {"conditions", &conditions},
                                                      {"functions", &functions},
                                                      {"transactions", &transactions},
+                                                     {"snapshots", &snapshots},
                                                      {"suspicion", &suspicion},
                                                      {"deadlines", &deadlines},
                                                      {"disks heal", &disks_heal}};
@@ -518,6 +538,11 @@ SimulationPlan SimulationPlan::Draw(uint64_t seed, const Draws& draws) {
     plan.transaction_share = static_cast<double>(own.OneOf({20, 50, 90})) / 100;
     plan.weights[4] = 0;
     plan.range_share = plan.queue_share = 0;
+  }
+  // Tables have no snapshots, and users have no grants for a range of some keys of others.
+  const bool may_snapshot = draws.snapshots && plan.users == 0 && plan.table_share < 1;
+  if (Dice own = dice_for(59); may_snapshot && (plan.transaction_share > 0 || own.Below(3) == 0)) {
+    DrawSnapshots(&plan, &own);
   }
   std::stable_sort(plan.faults.begin(), plan.faults.end(),
                    [](const FaultPlan& a, const FaultPlan& b) { return a.at_ns < b.at_ns; });

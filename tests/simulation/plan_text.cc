@@ -64,6 +64,10 @@ void EachField(Plan& plan, Visit&& visit) {
   visit("condition_share", plan.condition_share);
   visit("function_share", plan.function_share);
   visit("transaction_share", plan.transaction_share);
+  visit("snapshot_share", plan.snapshot_share);
+  visit("snapshot_still_ns", plan.snapshot_still_ns);
+  visit("snapshot_kept_ns", plan.snapshot_kept_ns);
+  visit("snapshot_bytes", plan.snapshot_bytes);
   visit("expiry_share", plan.expiry_share);
   visit("expiry_ns_max", plan.expiry_ns_max);
   visit("sweep_every_ns", plan.sweep_every_ns);
@@ -170,6 +174,7 @@ absl::Status CheckPlan(const SimulationPlan& plan) {
                      ValidNodeBytes(plan.shape.node_bytes) && plan.shape.meganode_bytes % plan.shape.node_bytes == 0 &&
                      plan.shape.meganode_bytes > 0 && plan.shape.extents_bytes % 4096 == 0 && plan.keys >= 1 &&
                      plan.hot_keys >= 1 && weight >= 1 && path >= 1 && plan.table_share >= 0 && plan.table_share <= 1 &&
+                     plan.snapshot_still_ns >= 1 && plan.snapshot_kept_ns >= plan.snapshot_still_ns &&
                      plan.latency_ns >= 1 && plan.line_ns >= 1 && plan.writer_step_ns >= 1 && plan.disk_ns >= 1;
   return right ? absl::OkStatus() : absl::InvalidArgumentError("the plan has an impossible size, share or weight");
 }
@@ -222,6 +227,13 @@ std::string SimulationPlan::Summary() const {
   for (const auto& [fault, count] : kinds) names.push_back(fmt::format("{} {}", count, ToString(fault)));
   int tasks = 0;
   for (const ClientPlan& client : clients) tasks += client.tasks;
+  std::string snapshots;
+  if (snapshot_share > 0) {
+    snapshots = fmt::format(
+        "; {:.0f} % of operations take snapshots, of regions that are still for {} us at most and "
+        "keep {} KB for {} us",
+        snapshot_share * 100, snapshot_still_ns / 1000, snapshot_bytes >> 10, snapshot_kept_ns / 1000);
+  }
   return fmt::format(
       "{} servers and {} to come, durability {}{}{}, nodes of {} B, meganodes of {} KB, {} region ids; {} clients with "
       "{} operations in flight on {} keys ({} hot, {:.0f} % in a queue, {:.0f} % of ranges, tides of {} us, {:.0f} % "
@@ -229,13 +241,13 @@ std::string SimulationPlan::Summary() const {
       "users with grants, evict "
       "{}, {:.0f} % of values up to {} KB, {:.0f} % in a table ({} B buckets), clocks "
       "within {} ppm; {} us; "
-      "faults: {}",
+      "faults: {}{}",
       servers, joining, cell::ToString(durability), objects ? " in objects" : "",
       learns ? ", clients that learn from workers" : "", shape.node_bytes, shape.meganode_bytes >> 10, region_ids,
       clients.size(), tasks, keys, hot_keys, queue_share * 100, range_share * 100, tide_ns / 1000,
       condition_share * 100, function_share * 100, transaction_share * 100, expiry_share * 100, expiry_ns_max / 1000,
       users, cell::ToString(evict), large_share * 100, large_bytes_max >> 10, table_share * 100, bucket_bytes,
-      clock_gain_ppm, duration_ns / 1000, fmt::join(names, ", "));
+      clock_gain_ppm, duration_ns / 1000, fmt::join(names, ", "), snapshots);
 }
 
 }  // namespace cell

@@ -108,6 +108,7 @@ class Shrinker {
     set(&SimulationPlan::range_share, 0.0);
     set(&SimulationPlan::condition_share, 0.0);
     set(&SimulationPlan::function_share, 0.0);
+    set(&SimulationPlan::snapshot_share, 0.0);
     set(&SimulationPlan::expiry_share, 0.0);
     set(&SimulationPlan::evict, Eviction::kNone);
     set(&SimulationPlan::objects, false);

@@ -11,6 +11,9 @@
 //   grants      what a user was allowed all the time is not refused, and what it was never allowed is, and is not done;
 //               nothing else is in a scan or a count, and no memory is read, from the turn in which the server has seen
 //               the change of the grants
+//   snapshots   what is read of one is of one moment while it was taken: it counts as read then, by one transaction,
+//   and
+//               never changes
 //   errors      a write that failed plainly did not happen; one that is MaybeApplied did or did not
 //   the end     after the faults every operation ends, every region is served, the trees and tables are right, and all
 //               half splits and routes are complete once every leaf was written to
@@ -50,6 +53,8 @@ struct SimulationReport {
            evicted = 0, moved_extents = 0, moves = 0, recovered = 0, table_splits = 0, table_joins = 0, checkpoints = 0;
   // Transactions that have committed and written, those whose outcome had to be asked for, and those that were aborted.
   uint64_t transactions = 0, transactions_unknown = 0, aborted = 0;
+  // Snapshots that were taken, reads of them that were answered, and those whose snapshot was not there any more.
+  uint64_t snapshots = 0, snapshot_reads = 0, snapshots_too_old = 0;
   // The history of transactions that was checked, and an order in which they may have taken effect. The history is
   // empty if there was none or if it may not be checked; the order is empty if none was found.
   std::vector<TransactionRecord> transaction_history;

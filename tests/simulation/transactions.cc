@@ -19,6 +19,14 @@ std::string TransactionHistory::Prefix(int group) const {
   return KeyName(key) + "t";
 }
 
+std::optional<int> TransactionHistory::Find(std::string_view name) const {
+  if (name.size() == KeyName(0).size()) return std::nullopt;  // It is one of the other keys.
+  for (int key = 0; key < kKeys; ++key) {
+    if (Name(key) == name) return key;
+  }
+  return std::nullopt;
+}
+
 std::string TransactionHistory::NextValue(int key, int64_t* number) {
   *number = static_cast<int64_t>(key_of_.size());
   key_of_.push_back(key);
@@ -188,7 +196,7 @@ Task<bool> Users::UseTransaction(User* user, CallOptions call, Random* random) {
   }
   KeyOperation put{KeyOperation::Kind::kPut, world_->now_ns(), KeyOperation::kNever};
   const bool puts_other = status.ok() && writes_other;
-  const uint64_t order = writes_ever_;
+  const uint64_t order = writes_ever_ + 1;
   if (puts_other) {
     put.value = next_value_++;
     status = transaction.Put(KeyName(other), Value(other, put.value));

@@ -7,7 +7,9 @@
 #include <cstdint>
 #include <list>
 #include <map>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cell/client/transaction.h"
@@ -45,10 +47,18 @@ class TransactionHistory {
   // Returns the name of a key, and the range of a group's keys.
   std::string Name(int key) const { return Prefix(key / kInGroup) + std::to_string(key % kInGroup); }
   std::string Prefix(int group) const;
+  // Returns the number of the key with this name, if it is one of them.
+  std::optional<int> Find(std::string_view name) const;
 
   // Begins a record of a user's transaction. It stays where it is.
   Record* Begin(size_t user) {
     return &records_.emplace_back(Record{world_->now_ns(), INT64_MAX, {}, 0, {}, {}, {}, nullptr, user});
+  }
+  // Adds a record of a snapshot that a user has taken since `begin_ns`, for what it will read of it. It stays where it
+  // is.
+  Record* AddSnapshot(size_t user, int64_t begin_ns) {
+    const Record taken{begin_ns, world_->now_ns(), Record::Outcome::kCommitted, 0, {}, {}, {}, nullptr, user};
+    return &records_.emplace_back(taken);
   }
   // Returns the value that a transaction puts, and its number.
   std::string NextValue(int key, int64_t* number);

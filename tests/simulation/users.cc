@@ -292,6 +292,10 @@ Task<bool> Users::Use(User* user, uint64_t seed) {
       co_await UseQueue(user, call, &random);
       continue;
     }
+    if (plan.snapshot_share > 0 && !user->plan->reads_only && random.Unit() < plan.snapshot_share) {
+      co_await UseSnapshot(user, &random);
+      continue;
+    }
     if (plan.transaction_share > 0 && random.Unit() < plan.transaction_share) {
       co_await UseTransaction(user, call, &random);
       continue;

@@ -106,6 +106,10 @@ class Users {
   // transactions.cc: a transaction over some of its keys.
   Task<bool> UseTransaction(User* user, CallOptions call, Random* random);
 
+  // snapshots.cc: a snapshot, and reads of it for a while.
+  class SnapshotUse;
+  Task<bool> UseSnapshot(User* user, Random* random);
+
   // scans.cc: a scan of some range, and what it says about each key there.
   struct ScanRange;
   Task<bool> ScanSome(User* user, CallOptions call, Random* random);

@@ -128,6 +128,9 @@ class World {
     options.compactor.in_vain_pause_ns = 20 * plan.compact_every_ns;
     options.collector.look_every_ns = kCollectEveryNs;
     options.transactions = {kTransactionPatienceNs, kTransactionPatienceNs / 10};
+    options.snapshots.still_ns = plan.snapshot_still_ns;
+    options.snapshots.kept_ns_max = plan.snapshot_kept_ns;
+    options.snapshot_bytes = plan.snapshot_bytes;
     options.disk_ns = plan.disk_ns;
     options.clock_gain_ppm = plan.clock_gain_ppm;
     options.disk_in_steps = plan.disk_in_steps;

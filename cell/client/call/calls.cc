@@ -190,14 +190,20 @@ namespace {
 // Tries a get once at the region that the router is at. If `copy` is not 0, it is the number for a copy of a large
 // value. Returns Aborted if the value was replaced while it was fetched. For *facts see GetByCall.
 Task<Attempt<Value>> GetOnce(Session* session, KeyRouter* router, std::string_view key, uint16_t copy,
-                             CallContext context, PairFacts* facts) {
+                             CallContext context, PairFacts* facts, std::optional<SnapshotId> snapshot) {
   WorkerConnection* const worker = router->worker();
-  const std::string request = MakeKeyRequest(MessageKind::kGet, router->root(), {}, key, copy);
+  const MessageKind kind = snapshot.has_value() ? MessageKind::kGetSnapshot : MessageKind::kGet;
+  std::string request;
+  if (snapshot.has_value()) {
+    request = MakeGetSnapshotRequest(router->root(), *snapshot, key, copy);
+  } else {
+    request = MakeKeyRequest(kind, router->root(), {}, key, copy);
+  }
   const Attempt<ConstBytes> reply = co_await CallOnce(
       session, router, request, {}, sizeof(GetReply) + kInlineValueBytesMax + sizeof(Expiry), context);
   if (!reply.ok()) co_return ReadFailed<Value>(router, reply.status());
   if (!reply->has_value()) co_return std::nullopt;
-  const absl::StatusOr<GetResult> get = ParseGetReply(**reply);
+  const absl::StatusOr<GetResult> get = ParseGetReply(**reply, kind);
   if (!get.ok()) co_return get.status();
   if (get->fixed.found == 0) co_return Value();
   if (facts != nullptr) *facts = {get->expiry, get->fixed.stamp};
@@ -206,6 +212,8 @@ Task<Attempt<Value>> GetOnce(Session* session, KeyRouter* router, std::string_vi
       co_return absl::DataLossError(fmt::format("the server's value of {} has a wrong CRC", ForMessage(key)));
     co_return Value(std::string(get->value));
   }
+  // What a snapshot has is in no extent, and has to be copied.
+  if (snapshot.has_value() && get->fixed.copied == 0) co_return absl::AbortedError("");
   // Too large for the reply: fetch it in separate messages (thesis, 6.6.2). The extent begins with the key; a copy has
   // only the value.
   const GetReply where = get->fixed;
@@ -297,10 +305,27 @@ Task<Attempt<std::string>> EvaluateOnce(Session* session, KeyRouter* router, std
 }  // namespace
 
 Task<Attempt<Value>> GetByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context,
-                               PairFacts* facts) {
+                               PairFacts* facts, std::optional<SnapshotId> snapshot) {
   co_return co_await WithCopy<Value>(session, router, key, context, [=](uint16_t copy) {
-    return GetOnce(session, router, key, copy, context, facts);
+    return GetOnce(session, router, key, copy, context, facts, snapshot);
   });
+}
+
+Task<Attempt<SnapshotAnswer>> SnapshotHere(Session* session, KeyRouter* router, SnapshotCall request,
+                                           CallContext context) {
+  const std::string head =
+      MakeSnapshotRequest(router->root(), request.step, request.id, request.from, request.to, request.kept_ms);
+  const size_t room = std::max(ReplyRoom(session), sizeof(SnapshotReply) + KeyBytesMax(session->node_bytes()));
+  const Attempt<ConstBytes> reply = co_await CallOnce(session, router, head, {}, room, context, Feedback::kNothing);
+  if (!reply.ok()) co_return ReadFailed<SnapshotAnswer>(router, reply.status());
+  if (!reply->has_value()) co_return std::nullopt;
+  const absl::StatusOr<Parsed<SnapshotReply>> parsed = ParseSnapshotReply(**reply);
+  if (!parsed.ok()) co_return parsed.status();
+  const std::string_view end = parsed->key;
+  if (!end.empty() && (end <= request.from || end.size() > KeyBytesMax(session->node_bytes()))) {
+    co_return absl::DataLossError("a region's reply about a snapshot ends before the key that was asked for");
+  }
+  co_return SnapshotAnswer{parsed->fixed.state, std::string(end)};
 }
 
 Task<Attempt<std::string>> EvaluateByCall(Session* session, KeyRouter* router, std::string_view key,

@@ -10,6 +10,7 @@
 #include "cell/client/route/key_router.h"
 #include "cell/client/session/session.h"
 #include "cell/layout/outcome.h"
+#include "cell/layout/wire_snapshot.h"
 
 namespace cell {
 
@@ -58,9 +59,9 @@ struct PairFacts {
   Expiry expiry = kNeverExpires;
   uint64_t stamp = 0;  // 0: it has none.
 };
-// Sets *facts, if that is not null, to those of the found pair.
+// Sets *facts, if that is not null, to those of the found pair. With `snapshot`, gets what that has.
 Task<Attempt<Value>> GetByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context,
-                               PairFacts* facts = nullptr);
+                               PairFacts* facts = nullptr, std::optional<SnapshotId> snapshot = {});
 Task<Attempt<bool>> ContainsByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context);
 // A put, a delete if there is no `value`, or an application of a function.
 struct KeyWrite {
@@ -91,6 +92,22 @@ Task<Attempt<std::string>> EvaluateByCall(Session* session, KeyRouter* router, s
 // How long a pair is there from when its server answers: nullopt if it is not, INT64_MAX if it has no expiry.
 using TimeLeft = std::optional<int64_t>;
 Task<Attempt<TimeLeft>> TimeLeftByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context);
+
+// What a region answers to a step of a snapshot.
+struct SnapshotAnswer {
+  SnapshotState state{};
+  std::string end = {};  // From this key on it has no keys. Empty: it has all to the end of the tree.
+};
+// Tries a step once at the region that the router is at. The keys of `request` are those of the snapshot there.
+struct SnapshotCall {
+  SnapshotStep step{};
+  SnapshotId id = {};
+  std::string_view from;
+  std::string_view to;
+  uint32_t kept_ms = 0;
+};
+Task<Attempt<SnapshotAnswer>> SnapshotHere(Session* session, KeyRouter* router, SnapshotCall request,
+                                           CallContext context);
 
 // What one request has done of a range.
 struct RangeSlice {

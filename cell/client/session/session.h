@@ -15,6 +15,7 @@
 #include "cell/client/session/request_slots.h"
 #include "cell/client/session/table_view.h"
 #include "cell/client/session/tree_reader.h"
+#include "cell/layout/snapshot.h"
 
 namespace cell {
 
@@ -42,6 +43,11 @@ class Session {
   std::optional<RequestId> TakeSlot() {
     if (slots_.worn_out()) slots_.Renew(loop_.fabric()->UniqueNumber());
     return slots_.Take();
+  }
+  // Returns an id for a snapshot. REQUIRES: the session is not closed.
+  SnapshotId TakeSnapshotId() {
+    if (snapshot_client_ == 0) snapshot_client_ = loop_.fabric()->UniqueNumber();
+    return {snapshot_client_, ++snapshots_};
   }
   // Shorthands of the loop and the view.
   int64_t NowNs() const { return loop_.NowNs(); }
@@ -106,6 +112,8 @@ class Session {
   TableView view_;
   TreeReader tree_;
   RequestSlots slots_;
+  uint64_t snapshot_client_ = 0;  // 0: no snapshot was taken yet.
+  uint64_t snapshots_ = 0;
   int in_flight_ = 0;    // Operations.
   uint64_t untold_ = 0;  // Gets since the last one that was sent to the server for TellsUse.
   int64_t reported_ns_;

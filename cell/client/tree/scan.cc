@@ -15,9 +15,10 @@ namespace cell {
 
 class Scan::Cursor : public DetachedTask {
  public:
-  Cursor(Session* session, ScanOptions options)
+  Cursor(Session* session, ScanOptions options, std::optional<SnapshotId> snapshot)
       : session_(session),
         options_(std::move(options)),
+        snapshot_(snapshot),
         bounds_(CheckBounds()),
         position_(ScanPosition::Of(options_.from, options_.to, options_.reverse, KeyBytesMax(session->node_bytes()))),
         left_(options_.limit),
@@ -28,7 +29,7 @@ class Scan::Cursor : public DetachedTask {
 
   Task<absl::StatusOr<absl::Span<const Entry>>> NextBatch() {
     if (!bounds_.ok()) co_return bounds_;
-    const CallContext context = session_->ContextOf(options_.call, OperationKind::kScan);
+    const CallContext context = Context();
     absl::Status status = absl::CancelledError("");
     if (ahead_.has_value()) {
       status = co_await ahead_->Join();
@@ -41,7 +42,7 @@ class Scan::Cursor : public DetachedTask {
     filling_ = given == &batches_[0] ? &batches_[1] : &batches_[0];
     ++given_;
     if (options_.read_ahead && !done_ && (given_ > 1 || ended_at_border_)) {
-      ahead_.emplace(Fill(session_->ContextOf(options_.call, OperationKind::kScan)));
+      ahead_.emplace(Fill(Context()));
       ahead_->Start();
     }
     co_return given->Entries();
@@ -53,6 +54,11 @@ class Scan::Cursor : public DetachedTask {
   Session* session() const { return session_; }
 
  private:
+  CallContext Context() const {
+    CallContext context = session_->ContextOf(options_.call, OperationKind::kScan);
+    if (snapshot_.has_value()) context.path = Path::kServer;  // Memory has what is there now.
+    return context;
+  }
   absl::Status CheckBounds() const {
     const size_t longest = KeyBytesMax(session_->node_bytes());
     if (options_.from.size() > longest || (options_.to.has_value() && options_.to->size() > longest)) {
@@ -151,11 +157,16 @@ class Scan::Cursor : public DetachedTask {
   }
 
   Task<absl::Status> FillByCall(WorkerConnection* worker, CallContext context, ScanBatch* batch) {
-    const std::string request = MakeScanRequest(router_->root(), position_.at(), position_.end(),
-                                                {.limit = static_cast<uint32_t>(Wanted()),
-                                                 .reply_bytes_max = kMessageBytesMax,
-                                                 .keys_only = options_.keys_only,
-                                                 .down = position_.down()});
+    const ScanTerms terms{.limit = static_cast<uint32_t>(Wanted()),
+                          .reply_bytes_max = kMessageBytesMax,
+                          .keys_only = options_.keys_only,
+                          .down = position_.down()};
+    std::string request;
+    if (snapshot_.has_value()) {
+      request = MakeScanSnapshotRequest(router_->root(), *snapshot_, position_.at(), position_.end(), terms);
+    } else {
+      request = MakeScanRequest(router_->root(), position_.at(), position_.end(), terms);
+    }
     const OutgoingCall call{.head = request, .reply_bytes_max = kMessageBytesMax, .deadline_ns = context.deadline_ns};
     const absl::StatusOr<ConstBytes> reply =
         co_await session_->connections()->Call(worker, call, {worker->selector(OperationKind::kScan), Feedback::kCost});
@@ -169,7 +180,8 @@ class Scan::Cursor : public DetachedTask {
       }
       co_return router_->Follow(*route);
     }
-    const absl::StatusOr<ScanResult> result = ParseScanReply(*reply, &items_);
+    const absl::StatusOr<ScanResult> result =
+        ParseScanReply(*reply, &items_, snapshot_.has_value() ? MessageKind::kScanSnapshot : MessageKind::kScan);
     if (!result.ok()) co_return result.status();
     if (!result->done && result->next_key.empty()) co_return absl::DataLossError("a scan's reply has no next key");
     // The views point into the reply, which is gone at the next suspension. Copy it whole, then fetch large values.
@@ -205,11 +217,12 @@ class Scan::Cursor : public DetachedTask {
       const std::string behind(i + 1 < batch->size() ? batch->KeyOf((*batch)[i + 1]) : std::string_view());
       batch->Cut(i, batch->bytes());
       position_.MoveTo(key);
-      if (!fetched.ok() || i > 0) co_return fetched.status();
+      // An entry of a snapshot may have led the router elsewhere.
+      if (!fetched.ok() || i > 0 || router_->worker() == nullptr) co_return fetched.status();
       // If it is the first one, the batch is this entry alone, as its server has it at one moment, because it may be
       // written faster than it can be fetched.
       PairFacts facts;
-      const Attempt<Value> value = co_await GetByCall(session_, &*router_, key, context, &facts);
+      const Attempt<Value> value = co_await GetByCall(session_, &*router_, key, context, &facts, snapshot_);
       if (!value.ok() || !value->has_value()) co_return value.status();
       if ((*value)->has_value()) {
         const std::string entry = key + ***value;
@@ -230,6 +243,7 @@ class Scan::Cursor : public DetachedTask {
   // more.
   Task<absl::StatusOr<std::optional<size_t>>> FetchLarge(WorkerConnection* worker, std::string_view key,
                                                          const ScanItem& item, CallContext context, ScanBatch* batch) {
+    if (snapshot_.has_value()) co_return co_await GetLarge(key, item, context, batch);
     const size_t bytes = key.size() + item.value_bytes;
     const size_t at = batch->Reserve(bytes);
     const absl::StatusOr<bool> there = co_await FetchBytes(session_, worker, item.extent.extent, /*copy=*/0,
@@ -241,8 +255,22 @@ class Scan::Cursor : public DetachedTask {
     co_return at;
   }
 
+  // Works like FetchLarge, for an entry of a snapshot.
+  Task<absl::StatusOr<std::optional<size_t>>> GetLarge(std::string_view key, const ScanItem& item, CallContext context,
+                                                       ScanBatch* batch) {
+    const Attempt<Value> value = co_await GetByCall(session_, &*router_, key, context, nullptr, snapshot_);
+    if (!value.ok()) co_return value.status();
+    if (!value->has_value() || !(*value)->has_value()) co_return std::nullopt;
+    const std::string entry = std::string(key) + ***value;
+    if (entry.size() != key.size() + item.value_bytes) {
+      co_return absl::DataLossError(fmt::format("the server's value of {} has another size", ForMessage(key)));
+    }
+    co_return batch->Copy(entry.data(), entry.size());
+  }
+
   Session* session_;
   ScanOptions options_;
+  const std::optional<SnapshotId> snapshot_;  // Scans what this has.
   const absl::Status bounds_;
   ScanPosition position_;  // Where the next batch begins.
   uint64_t left_;          // Entries left of the limit.
@@ -270,8 +298,10 @@ void Scan::CursorDeleter::operator()(Cursor* cursor) const {
   owned->session()->loop()->Keep(std::move(owned));
 }
 
-Scan::Scan(Session* session, ScanOptions options)
-    : session_(session), cursor_(new Cursor(session, std::move(options))) {}
+Scan::Scan(Session* session, ScanOptions options) : Scan(session, std::move(options), nullptr) {}
+Scan::Scan(Session* session, ScanOptions options, const SnapshotId* snapshot)
+    : session_(session),
+      cursor_(new Cursor(session, std::move(options), snapshot == nullptr ? std::nullopt : std::optional(*snapshot))) {}
 Scan::Scan(Scan&&) noexcept = default;
 Scan& Scan::operator=(Scan&&) noexcept = default;
 Scan::~Scan() = default;

@@ -418,7 +418,11 @@ Task<absl::Status> Joiner::CopyAndCommit(HeldRegion* left, HeldRegion* right) {
     co_return status;
   }
   // Without interruption: nothing writes to the left one before the right one is invalid.
-  if (!left->lost()) join->Finish();  // Else it is recovered from its log, with what was copied.
+  if (!left->lost()) {  // Else it is recovered from its log, with what was copied.
+    join->Finish();
+    left->snapshots.TakeIn(right->snapshots, clock_->NowNs());
+    left->FollowChanges();
+  }
   join.reset();
   if (Mutated(Mutant::kJoinedStays) || Mutated(Mutant::kJoinedPartStays)) co_await scheduler_->Sleep(kMutantPauseNs);
   regions_->Drop(right_id);

@@ -202,6 +202,11 @@ Task<absl::Status> Splitter::Cut(HeldRegion* lower, HeldRegion* upper, RegionSpl
   if (lower->lost() || upper->lost()) co_return Lost();
   const int64_t begun_ns = clock_->NowNs();
   status = split->Cut();
+  if (status.ok() && upper->tree != nullptr) {
+    lower->snapshots.SplitTo(upper->tree->range().low, &upper->snapshots, clock_->NowNs());
+    upper->FollowChanges();
+    lower->FollowChanges();
+  }
   NoteLongest(&counters.longest_cut_ns, clock_->NowNs() - begun_ns);
   co_return status;
 }

@@ -20,6 +20,7 @@
 #include "cell/log/region_log.h"
 #include "cell/region/outcomes.h"
 #include "cell/region/region_memory.h"
+#include "cell/region/snapshots.h"
 #include "cell/server/region/region_lifecycle.h"
 #include "cell/server/region/transactions.h"
 #include "cell/tree/meganode.h"
@@ -79,6 +80,8 @@ struct PendingWrite {
   std::shared_ptr<RegionTransaction> aborts = nullptr;
 
   bool refused() const { return verdict.has_value() && verdict->refused; }
+  // Returns whether it changes anything. If not, it only waits for what it has seen to be on disk.
+  bool changes() const { return !refused() && (!answer.has_value() || commits != nullptr); }
   bool Changes(std::string_view a_key) const {
     if (refused()) return false;
     if (answer.has_value()) {
@@ -118,14 +121,15 @@ inline absl::Status FormatRegion(RegionMemory* memory, uint32_t region, const Re
 
 class HeldRegion {
  public:
-  // Notifies `unclaimed`, which must outlive this, when a claim on this is released.
+  // Notifies `unclaimed`, which must outlive this like `kept`, when a claim on this is released.
   HeldRegion(RegionMemory* memory, const PairSettings& pairs, std::unique_ptr<WrittenPages> written, uint64_t epoch,
-             RegionState state, Event* unclaimed)
+             RegionState state, Event* unclaimed, SnapshotMemory* kept)
       : memory(memory),
         written(std::move(written)),
         store(Open(memory, pairs)),
         tree(dynamic_cast<Meganode*>(store.get())),
         hash(dynamic_cast<HashTable*>(store.get())),
+        snapshots(kept),
         epoch_(epoch),
         unclaimed_(unclaimed),
         state_(state) {
@@ -270,6 +274,29 @@ class HeldRegion {
   // Returns whether no transaction needs the region to be what it is: none has a part here that others decide on, and
   // none was decided here of which others have to hear.
   bool settled() const { return transactions.empty() && outcomes.open() == 0; }
+
+  // Only SnapshotRequests, Splitter and Joiner change them. After each change that makes them empty, or no longer
+  // empty, call FollowChanges.
+  Snapshots snapshots;
+  // Keeps what pairs were before they change as long as there are snapshots.
+  void FollowChanges() {
+    if (tree == nullptr) return;
+    if (snapshots.empty()) return tree->set_before_change(nullptr);
+    tree->set_before_change([this](std::string_view key, const Meganode::PairAbout& pair) {
+      if (!pair.ok()) return snapshots.Damaged(key);
+      snapshots.Keep(key, [&]() -> PairKept {
+        if (!pair->has_value()) return nullptr;
+        const absl::StatusOr<std::string_view> value = tree->VerifiedValueOf(key, **pair);
+        return std::make_shared<PairBefore>(
+            PairBefore{std::string(value.value_or("")), (*pair)->expiry, (*pair)->stamp, !value.ok()});
+      });
+    });
+  }
+  // Returns whether a write is under way that the region has taken: logged and not applied, or prepared.
+  bool writing() const {
+    return transactions.writing() > 0 ||
+           std::any_of(pending.begin(), pending.end(), [](const PendingWrite& write) { return write.changes(); });
+  }
 
   bool sweeping = false;  // Pairs that have expired are being deleted. Only ExpirySweeper writes it.
 

@@ -34,6 +34,10 @@ class Regions {
   // HeldRegion::changed it outlives the regions, so a waiter for it can be interrupted when the worker ends.
   Event* unclaimed() { return &unclaimed_; }
 
+  // What the snapshots of all regions keep.
+  SnapshotMemory* snapshots() { return &snapshots_; }
+  const SnapshotMemory& snapshots() const { return snapshots_; }
+
   const RegionShape& shape() const { return shape_; }
   size_t regions_max() const { return regions_max_; }
   const PairSettings& pairs() const { return pairs_; }
@@ -195,7 +199,8 @@ class Regions {
  private:
   HeldRegion* Hold(uint32_t region, RegionMemory* memory, std::unique_ptr<WrittenPages> written, uint64_t epoch,
                    RegionState state) {
-    auto held = std::make_unique<HeldRegion>(memory, pairs_, std::move(written), epoch, state, &unclaimed_);
+    auto held =
+        std::make_unique<HeldRegion>(memory, pairs_, std::move(written), epoch, state, &unclaimed_, &snapshots_);
     const auto at = std::find_if(sorted_.begin(), sorted_.end(),
                                  [region](const HeldRegion* other) { return other->region() > region; });
     sorted_.insert(at, held.get());
@@ -219,6 +224,7 @@ class Regions {
   const RegionShape shape_;
   const size_t regions_max_;
   const PairSettings pairs_;
+  SnapshotMemory snapshots_;  // Outlives the regions.
   absl::flat_hash_set<uint32_t> arriving_;
   absl::flat_hash_map<uint32_t, std::unique_ptr<HeldRegion>> regions_;
   std::vector<HeldRegion*> sorted_;  // Sorted by id.

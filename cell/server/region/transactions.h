@@ -128,6 +128,7 @@ class Transactions {
     by_user_[transaction->user].bytes += transaction->bytes();
     ++by_user_[transaction->user].count;
     puts_ += transaction->puts.size();
+    writing_ += transaction->writes();
     const Owner owner = transaction->owner();
     by_owner_.insert_or_assign(owner, std::move(transaction));
   }
@@ -135,6 +136,7 @@ class Transactions {
   std::shared_ptr<RegionTransaction> Remove(const RequestId& id) {
     const std::shared_ptr<RegionTransaction> removed = by_owner_.extract(OwnerOf(id)).mapped();
     puts_ -= removed->puts.size();
+    writing_ -= removed->writes();
     bytes_ -= removed->bytes();
     Used& its = by_user_[removed->user];
     its.bytes -= removed->bytes();
@@ -146,12 +148,15 @@ class Transactions {
   bool empty() const { return by_owner_.empty(); }
   // Returns how many puts are prepared.
   size_t puts() const { return puts_; }
+  // Returns how many of them write.
+  size_t writing() const { return writing_; }
 
   KeyLocks locks;
 
  private:
   std::map<Owner, std::shared_ptr<RegionTransaction>> by_owner_;
   size_t puts_ = 0;
+  size_t writing_ = 0;
   size_t bytes_ = 0;
   struct Used {
     size_t count = 0;

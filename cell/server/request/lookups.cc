@@ -1,8 +1,7 @@
 #include "cell/server/request/lookups.h"
 
-#include <cstring>
-
 #include "cell/base/crc64.h"
+#include "cell/server/request/get_reply.h"
 
 namespace cell {
 
@@ -86,7 +85,7 @@ void Lookups::End(BatchedRequest* request, const Meganode::Lookup& lookup) {
     reply.stamp = pair->stamp;
     reply.value_bytes = pair->value_bytes;
   }
-  EndGet(*request, to, value, pair.has_value() ? pair->expiry : kNeverExpires, &reply);
+  EndGet(*request, to, value, pair.has_value() ? pair->expiry : kNeverExpires, reply);
 }
 
 void Lookups::End(const HashLookup& lookup) {
@@ -114,7 +113,7 @@ void Lookups::End(const HashLookup& lookup) {
     reply.value_bytes = static_cast<uint32_t>(value.size());
     if (pair->crc.has_value()) reply.extent = table.ExtentOf(key, value);
   }
-  EndGet(request, to, value, pair.has_value() ? pair->expiry : kNeverExpires, &reply);
+  EndGet(request, to, value, pair.has_value() ? pair->expiry : kNeverExpires, reply);
 }
 
 void Lookups::EndSearch(const IncomingCall& call, MutableBytes to, const PairStore& store, Expiry expiry,
@@ -128,23 +127,9 @@ void Lookups::EndSearch(const IncomingCall& call, MutableBytes to, const PairSto
 }
 
 void Lookups::EndGet(const BatchedRequest& request, MutableBytes to, std::string_view value, Expiry expiry,
-                     GetReply* reply) {
-  const size_t expiry_bytes = ExpiryBytes(expiry);
-  if (value.size() <= kInlineValueBytesMax && sizeof(GetReply) + value.size() + expiry_bytes <= to.size()) {
-    reply->inlined = reply->found;
-    reply->header.bytes += static_cast<uint32_t>(value.size());
-    if (!value.empty()) std::memcpy(to.data() + sizeof(GetReply), value.data(), value.size());
-  } else if (request.keyed.copy != 0) {
-    reply->copied = request.keyed.copy;
-    reply->extent = {};
-    copies_->Keep(request.call->peer, reply->copied, value);
-  }
-  if (expiry_bytes > 0 && reply->header.bytes + expiry_bytes <= to.size()) {
-    Store(to.data() + reply->header.bytes, expiry);
-    reply->header.bytes += static_cast<uint32_t>(expiry_bytes);
-  }
-  Store(to.data(), *reply);
-  replies_->End(*request.call, MessageKind::kGet, to, reply->header.bytes);
+                     const GetReply& reply) {
+  const size_t bytes = EndGetReply(reply, value, expiry, request.call->peer, request.keyed.copy, copies_, to);
+  replies_->End(*request.call, MessageKind::kGet, to, bytes);
 }
 
 }  // namespace cell

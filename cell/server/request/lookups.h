@@ -50,7 +50,8 @@ class Lookups {
   // that `reply->extent` names.
   // Send a reply with what depends on the pair's expiry.
   void EndSearch(const IncomingCall& call, MutableBytes to, const PairStore& store, Expiry expiry, SearchReply* reply);
-  void EndGet(const BatchedRequest& request, MutableBytes to, std::string_view value, Expiry expiry, GetReply* reply);
+  void EndGet(const BatchedRequest& request, MutableBytes to, std::string_view value, Expiry expiry,
+              const GetReply& reply);
 
   Replies* const replies_;
   ValueCopies* const copies_;

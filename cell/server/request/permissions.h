@@ -16,12 +16,16 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "cell/base/crc64.h"
 #include "cell/cluster/grants.h"
 #include "cell/cluster/membership.h"
 #include "cell/io/fabric/fabric.h"
 #include "cell/server/request/keyed_request.h"
 
 namespace cell {
+
+// Returns what is remembered of requests instead of the name of their user.
+inline uint32_t UserOf(const IncomingCall& call) { return static_cast<uint32_t>(Crc64(call.from->name)); }
 
 class Permissions {
  public:

@@ -33,7 +33,8 @@ RequestService::RequestService(const WorkerContext& context, ServedRegions* serv
       reports_(context, options.name),
       checks_(context.regions, &replies_, options.name),
       long_requests_(context.fabric, options.long_requests),
-      table_requests_(context.membership, handlers.table) {
+      table_requests_(context.membership, handlers.table),
+      snapshots_(context.fabric, context.regions, {served, &permissions_, large_values_.copies()}) {
   context.status->Add([this](nlohmann::json* status) { AddTo(status); });
 }
 
@@ -74,6 +75,8 @@ bool RequestService::MayTakeLong(const BatchedRequest& request) {
     case MessageKind::kReport:
     case MessageKind::kWeigh:
     case MessageKind::kTablePart:
+    case MessageKind::kScanSnapshot:
+    case MessageKind::kGetSnapshot:
     case MessageKind::kEvaluate:  // Of a value of 1 MB it takes longer than 64 KB of any reply.
       return true;
     case MessageKind::kGet:  // Of a value that is copied.
@@ -156,6 +159,12 @@ absl::StatusOr<size_t> RequestService::ServeInPlace(MessageKind kind, const Inco
       return table_requests_.Part(call.request, to);
     case MessageKind::kWeigh:
       return reports_.Weigh(to);
+    case MessageKind::kSnapshot:
+      return snapshots_.Take(call, to);
+    case MessageKind::kGetSnapshot:
+      return snapshots_.Get(call, to);
+    case MessageKind::kScanSnapshot:
+      return snapshots_.Scan(call, to);
     case MessageKind::kMigration:
       if (migrations_ != nullptr) return migrations_->ServeMigration(call, to);
       break;
@@ -240,12 +249,26 @@ void RequestService::AddTo(nlohmann::json* status) const {
                                                        {"apply", MessageKind::kApply},
                                                        {"evaluate", MessageKind::kEvaluate},
                                                        {"transact", MessageKind::kTransact},
-                                                       {"decide", MessageKind::kDecide}};
+                                                       {"decide", MessageKind::kDecide},
+                                                       {"snapshot", MessageKind::kSnapshot},
+                                                       {"get_snapshot", MessageKind::kGetSnapshot},
+                                                       {"scan_snapshot", MessageKind::kScanSnapshot}};
   for (const auto& [name, kind] : kinds) (*status)["served"][name] = replies_.served(kind);
   (*status)["served"]["upload"] = replies_.served(MessageKind::kUpload) - large_values_.empty_uploads();
   (*status)["served"]["raw_call"] = large_values_.empty_uploads();
-  size_t held = 0;
-  regions_->ForEach([&held](const HeldRegion* region) { held += region->transactions.size(); });
+  size_t held = 0, snapshots = 0;
+  uint64_t taken = 0, gone_on = 0;
+  regions_->ForEach([&](const HeldRegion* region) {
+    held += region->transactions.size();
+    snapshots += region->snapshots.size();
+    taken += region->snapshots.taken();
+    gone_on += region->snapshots.gone_on();
+  });
+  (*status)["snapshots"] = {{"now", snapshots},
+                            {"taken", taken},
+                            {"waited_too_long", gone_on},
+                            {"bytes", regions_->snapshots().bytes()},
+                            {"ended_for_room", regions_->snapshots().ended()}};
   const TransactionRequests::Counters& transactions = writes_.transactions().counters();
   (*status)["transactions"] = {{"now", held},
                                {"prepared", transactions.prepared},

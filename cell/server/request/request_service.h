@@ -1,7 +1,7 @@
 // RequestService serves the calls that a worker's fabric delivers. It refuses what the peer's role may not send
 // (cell/layout/roles.h), and what its grants do not allow (Permissions). It parses each request once and passes it on:
 // lookups to Lookups, writes to WritePipeline, uploads and fetches to LargeValues, requests about the worker
-// to WorkerReports, steps of migrations to a MigrationHandler.
+// to WorkerReports, steps of migrations to a MigrationHandler, what is about snapshots to SnapshotRequests.
 //
 // Searches and gets are answered before Serve returns. Requests that may take long may wait for later turns of the
 // worker (LongRequests), checks take many turns (RegionChecks), and writes wait until they can be applied
@@ -26,6 +26,7 @@
 #include "cell/server/request/region_checks.h"
 #include "cell/server/request/replies.h"
 #include "cell/server/request/served_regions.h"
+#include "cell/server/request/snapshot_requests.h"
 #include "cell/server/request/table_refresher.h"
 #include "cell/server/request/table_requests.h"
 #include "cell/server/request/uploads.h"
@@ -67,6 +68,7 @@ class RequestService : public Service {
     large_values_.Step();
     sweeper_.Step();
     compactor_.Step();
+    snapshots_.Step();
   }
 
   // Applies the grants of the region table as they are now. Step does, too.
@@ -119,6 +121,7 @@ class RequestService : public Service {
   RegionChecks checks_;
   LongRequests long_requests_;
   TableRequests table_requests_;
+  SnapshotRequests snapshots_;
   uint64_t batches_ = 0;
   uint64_t not_allowed_ = 0;  // Requests that the peer's role may not send.
   // Scratch space of Serve: the requests that are served together, and those that may take long.

@@ -40,6 +40,40 @@ absl::StatusOr<std::optional<uint64_t>> DigestOf(std::string_view key, bool stor
   return std::optional(location.pair->is_inline ? PairDigest(key, location.pair->value) : location.pair->outside.crc);
 }
 
+// Returns whether no key is read twice, nor written twice, by itself. Clients have no use for that, and what the same
+// key costs again and again adds up.
+bool EachKeyOnce(const std::vector<PartOperation>& operations) {
+  if (operations.size() < 2) return true;
+  std::vector<std::pair<bool, std::string_view>> keys;
+  keys.reserve(operations.size());
+  for (const PartOperation& operation : operations) {
+    if (operation.kind != PartOperationKind::kReadRange) keys.emplace_back(operation.writes(), operation.key);
+  }
+  std::sort(keys.begin(), keys.end());
+  return std::adjacent_find(keys.begin(), keys.end()) == keys.end();
+}
+
+size_t RangesOf(const std::vector<PartOperation>& operations) {
+  return static_cast<size_t>(std::count_if(operations.begin(), operations.end(), [](const PartOperation& operation) {
+    return operation.kind == PartOperationKind::kReadRange;
+  }));
+}
+
+// Returns Unavailable if the ranges of one more part of this user would be more than a region holds. One user may have
+// half of them.
+absl::Status CheckRanges(uint32_t user, const std::vector<PartOperation>& operations, const HeldRegion& region) {
+  const size_t ranges = RangesOf(operations), held = region.transactions.locks.ranges();
+  if (ranges == 0 || held + ranges <= Transactions::kRangesMax / 2) return absl::OkStatus();
+  size_t of_user = ranges;
+  for (const auto& [owner, transaction] : region.transactions.all()) {
+    if (transaction->user == user) of_user += RangesOf(transaction->operations);
+  }
+  const bool fits = held + ranges <= Transactions::kRangesMax;
+  if (fits && of_user <= Transactions::kRangesMax / 2) return absl::OkStatus();
+  return absl::UnavailableError(fmt::format(
+      "transactions of {} hold too many ranges in this region; nothing was written", fits ? "this user" : "all users"));
+}
+
 uint32_t FingerprintOf(std::string_view part) { return static_cast<uint32_t>(Crc64(part)); }
 
 }  // namespace
@@ -90,9 +124,12 @@ absl::StatusOr<Step> TransactionRequests::Transact(uint32_t user, const KeyedReq
   } else if (region->transactions.Find(id) != nullptr) {
     return absl::InvalidArgumentError("another transaction has this id");
   }
-  RETURN_IF_ERROR(
-      region->transactions.CheckRoom(user, RegionTransaction::BytesOf(request.value.size(), operations.size())));
   const bool only_reads = !writes && request.step == TransactStep::kCommit;
+  if (!only_reads) {
+    RETURN_IF_ERROR(
+        region->transactions.CheckRoom(user, RegionTransaction::BytesOf(request.value.size(), operations.size())));
+  }
+  if (request.step == TransactStep::kPrepare) RETURN_IF_ERROR(CheckRanges(user, operations, *region));
   Expiry expires = kNeverExpires;
   ASSIGN_OR_RETURN(const bool reads_hold, ReadsHold(operations, /*stored=*/only_reads, *region, &expires));
   if (!MayHold(operations, OwnerOf(id), region->transactions.locks) || !reads_hold) {
@@ -133,6 +170,9 @@ absl::StatusOr<Step> TransactionRequests::Transact(uint32_t user, const KeyedReq
 
 absl::Status TransactionRequests::CheckOperations(const std::vector<PartOperation>& operations,
                                                   const HeldRegion& region) const {
+  if (!EachKeyOnce(operations)) {
+    return absl::InvalidArgumentError("a transaction reads a key twice, or writes it twice; nothing was written");
+  }
   for (const PartOperation& operation : operations) {
     RETURN_IF_ERROR(region.store->CheckKey(operation.key));
     if (operation.kind == PartOperationKind::kReadRange && !operation.value.empty()) {
@@ -256,20 +296,24 @@ void TransactionRequests::Hold(RegionTransaction* transaction, HeldRegion* regio
   }
 }
 
-void TransactionRequests::LetGo(const RegionTransaction& transaction, HeldRegion* region) {
-  const std::shared_ptr<RegionTransaction> its = region->transactions.Remove(transaction.id);
+void TransactionRequests::Unhold(const RegionTransaction& transaction, HeldRegion* region) {
   KeyLocks& locks = region->transactions.locks;
-  for (const PartOperation& operation : its->operations) {
+  for (const PartOperation& operation : transaction.operations) {
     if (operation.writes()) {
-      locks.ReleaseWrite(operation.key, its->owner());
+      locks.ReleaseWrite(operation.key, transaction.owner());
     } else {
-      locks.ReleaseRead(operation.key, its->owner());
+      locks.ReleaseRead(operation.key, transaction.owner());
     }
   }
-  locks.ReleaseRanges(its->owner());
-  for (const PartOperation& operation : its->operations) {
+  locks.ReleaseRanges(transaction.owner());
+  for (const PartOperation& operation : transaction.operations) {
     if (operation.writes()) region->tree->ShowLock(operation.key);
   }
+}
+
+void TransactionRequests::LetGo(const RegionTransaction& transaction, HeldRegion* region) {
+  const std::shared_ptr<RegionTransaction> its = region->transactions.Remove(transaction.id);
+  if (its->held) Unhold(*its, region);
   region->tree->set_writes_kept(region->transactions.puts());
   region->changed.Notify();
 }
@@ -441,6 +485,7 @@ void TransactionRequests::Apply(const RegionTransaction& transaction, HeldRegion
     for (const PartOperation& operation : its->operations) {
       if (operation.writes()) region->tree->ShowLock(operation.key);
     }
+    its->held = true;
   }
   region->tree->set_writes_kept(region->transactions.puts() - its->puts.size());
   auto put = its->puts.begin();

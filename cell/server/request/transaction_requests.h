@@ -81,6 +81,7 @@ class TransactionRequests {
   // Prepares the puts of the part. After an error, none is prepared.
   static absl::Status PreparePuts(RegionTransaction* transaction, HeldRegion* region);
   static void Hold(RegionTransaction* transaction, HeldRegion* region);
+  static void Unhold(const RegionTransaction& transaction, HeldRegion* region);
   static void LetGo(const RegionTransaction& transaction, HeldRegion* region);
   // Logs what was decided, and remembers it.
   static uint64_t LogDecision(const RegionTransaction& transaction, bool commit, uint64_t stamp, HeldRegion* region);

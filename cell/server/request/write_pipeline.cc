@@ -14,9 +14,6 @@
 namespace cell {
 namespace {
 
-// Returns what outcomes have instead of the name of a call's user.
-uint32_t UserOf(const IncomingCall& call) { return static_cast<uint32_t>(Crc64(call.from->name)); }
-
 Outcome OutcomeOf(const IncomingCall& call, const KeyedRequest& request, const Verdict& verdict) {
   return {request.id, 0, request.fingerprint, UserOf(call), verdict.existed, verdict.changed, verdict.result, 0};
 }
@@ -27,7 +24,7 @@ void WritePipeline::Serve(const IncomingCall& call, const KeyedRequest& request,
   HeldRegion* const region = target.region;
   // Wait behind other writes to the region, in order. A decision never waits: others wait for it.
   const bool waits = region != nullptr && request.kind != MessageKind::kDecide &&
-                     (!Open(*region) || held_->size(region->region()) > 0);
+                     !IsPrepareWhileStill(request, *region) && (!Open(*region) || held_->size(region->region()) > 0);
   if (waits && Hold(call, request.kind)) return;
   KeyedRequest tried = request;
   absl::StatusOr<Served> served = Try(call, target, &tried);
@@ -65,7 +62,7 @@ bool WritePipeline::Retry(const HeldWrite& held) {
   HeldRegion* const region = target.region;
   const int64_t waited_ns = clock_->NowNs() - held.since_ns;
   const bool may_wait = region != nullptr && waited_ns < options_.held_max_ns;
-  if (may_wait && !Open(*region)) return false;
+  if (may_wait && !Open(*region) && !IsPrepareWhileStill(held.request, *region)) return false;
   KeyedRequest tried = held.request;
   absl::StatusOr<Served> served = Try(held.call, target, &tried);
   if (may_wait && absl::IsResourceExhausted(served.status()) && WillHaveRoom(region, tried)) return false;
@@ -139,9 +136,17 @@ absl::StatusOr<WritePipeline::Served> WritePipeline::Try(const IncomingCall& cal
         fmt::format("{} cannot renew its session and acknowledges no writes; nothing was written", options_.server));
   }
   HeldRegion* const region = target.region;
+  if (region != nullptr && IsPrepareWhileStill(*request, *region)) {
+    Served served{Stage::kDone};
+    served.answer = TransactAnswer{TransactOutcome::kAborted};
+    return served;
+  }
   if (region != nullptr && !Open(*region) && request->kind != MessageKind::kDecide) {
-    return absl::UnavailableError(fmt::format("region {} waited too long for {}; nothing was written", region->region(),
-                                              region->late(*clock_) ? "the disk of its log" : "its migration"));
+    const std::string_view what = region->late(*clock_)       ? "the disk of its log"
+                                  : region->snapshots.still() ? "a snapshot"
+                                                              : "its migration";
+    return absl::UnavailableError(
+        fmt::format("region {} waited too long for {}; nothing was written", region->region(), what));
   }
   if (region != nullptr && region->log != nullptr && !region->log->status().ok()) {
     return absl::UnavailableError(

@@ -1,8 +1,10 @@
 // WritePipeline takes puts, deletes, either with a condition, applications of functions, deletes of a range, and steps
 // of transactions from their arrival to their answer.
 //
-//   hold      a write waits while its region cannot take it: its writes are frozen, its disk is late, or it is full and
-//             being split, or compacted (which shows when it is tried); writes to one region keep their order
+//   hold      a write waits while its region cannot take it: its writes are frozen, it is still for a snapshot, its
+//   disk
+//             is late, or it is full and being split, or compacted (which shows when it is tried); writes to one region
+//             keep their order
 //   lease     without a lease nothing is written, because another worker may hold the region by now; the lease is
 //             checked when the write is tried, also after it has waited
 //   locks     a write to a key that a transaction holds is led back here, to be tried again by its client
@@ -26,6 +28,7 @@
 #include <utility>
 #include <vector>
 
+#include "cell/base/mutant.h"
 #include "cell/base/task.h"
 #include "cell/io/fabric/fabric.h"
 #include "cell/server/region/region_claim.h"
@@ -143,8 +146,18 @@ class WritePipeline {
     MeganodeClear clear;
   };
 
-  // Returns whether the region's state and its disk allow writes.
-  bool Open(const HeldRegion& region) const { return region.state() != RegionState::kFrozen && !region.late(*clock_); }
+  // Returns whether the region's state, its snapshots and its disk allow writes.
+  bool Open(const HeldRegion& region) const {
+    return region.state() != RegionState::kFrozen && !IsStill(region) && !region.late(*clock_);
+  }
+  static bool IsStill(const HeldRegion& region) {
+    return region.snapshots.still() && !Mutated(Mutant::kSnapshotWritten);
+  }
+  // Returns whether a request would hold keys in a region that is still. Regions that wait for its end would never be
+  // still at the same time as this one, so it does not wait, but has to begin again.
+  static bool IsPrepareWhileStill(const KeyedRequest& request, const HeldRegion& region) {
+    return request.kind == MessageKind::kTransact && request.step == TransactStep::kPrepare && IsStill(region);
+  }
   // Returns whether a logged write of the key is not applied yet.
   static bool IsPending(const HeldRegion& region, std::string_view key);
   // Returns whether a full region will soon have room for a write. May evict pairs for it.

@@ -16,7 +16,8 @@ constexpr size_t kFreedPerTurn = 16;
 
 // Returns whether a range has all that a region has, and that can be deleted at once.
 bool ClearsAll(const KeyedRequest& request, const HeldRegion& region) {
-  if (!region.claimable() || !MeganodeClear::Pays(*region.tree) || !region.transactions.empty()) return false;
+  if (!region.claimable() || !MeganodeClear::Pays(*region.tree)) return false;
+  if (!region.transactions.empty() || !region.snapshots.empty()) return false;
   const MeganodeRange range = region.tree->range();
   return request.key <= range.low &&
          (request.value.empty() || (range.high.has_value() && request.value >= *range.high));
