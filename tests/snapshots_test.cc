@@ -295,7 +295,7 @@ TEST_P(SnapshotReads, LiveThroughJoins) {
   EXPECT_EQ(ValueIn(&snapshot, Key(1)), "0");
 }
 
-// What a region has kept stays behind when it moves: reads of it say so, and others go on.
+// A region that moves leaves its part of a snapshot behind. Reads of that part fail, and other reads go on.
 TEST_P(SnapshotReads, EndWhereARegionMoves) {
   Snapshot snapshot = Take();
   ASSERT_TRUE(other_->Put(high_, "1").ok());
@@ -352,6 +352,37 @@ TEST_P(SnapshotReads, EndWhenTheyKeepTooMuch) {
   EXPECT_EQ(cluster_.worker(OwnerOf(RegionOf(high_)))->regions()->snapshots()->ended(), 1u);
 }
 
+// The next write makes a new leaf of the damaged one, whose check is right: nobody could tell any more.
+TEST_P(SnapshotReads, EndWhenALeafIsDamagedBeforeItChanges) {
+  Snapshot snapshot = Take();
+  const HeldRegion* const held = HeldOf(RegionOf(low_));
+  const absl::StatusOr<Meganode::Location> found = held->tree->Find(Key(1));
+  ASSERT_TRUE(found.ok() && found->pair.has_value() && found->pair->is_inline);
+  auto* const value = const_cast<char*>(found->pair->value.data());
+  value[0] = static_cast<char>(value[0] ^ 1);
+  EXPECT_TRUE(absl::IsDataLoss(snapshot.Get(low_).status()));
+  ASSERT_TRUE(other_->Put(low_, "1").ok());
+  EXPECT_EQ(ValueIn(&snapshot, low_), "too old");
+  EXPECT_EQ(ValueIn(&snapshot, Key(1)), "too old");
+  EXPECT_EQ(ValueIn(&snapshot, high_), "0");
+}
+
+// A value that was damaged before it was kept is an error for its key alone, and no empty value.
+TEST_P(SnapshotReads, SayThatAValueWasDamaged) {
+  ASSERT_TRUE(other_->Put("large", std::string(3'000, 'v')).ok());
+  Snapshot snapshot = Take();
+  const HeldRegion* const held = HeldOf(RegionOf("large"));
+  const absl::StatusOr<Meganode::Location> found = held->tree->Find("large");
+  ASSERT_TRUE(found.ok() && found->pair.has_value() && !found->pair->is_inline);
+  auto* const value = const_cast<char*>(held->tree->ValueOf(*found->pair).data());
+  value[1'000] = static_cast<char>(value[1'000] ^ 1);
+  ASSERT_TRUE(other_->Put("large", "new").ok());
+  EXPECT_TRUE(absl::IsDataLoss(snapshot.Get("large").status()));
+  Scan scan = snapshot.NewScan({.from = "large"});
+  EXPECT_TRUE(absl::IsDataLoss(scan.Next().status()));
+  EXPECT_EQ(ValueIn(&snapshot, high_), "0");
+}
+
 TEST_P(SnapshotReads, AreLimited) {
   std::vector<Snapshot> all;
   absl::Status status;
@@ -386,6 +417,11 @@ TEST_P(SnapshotReads, RefuseWhatTheyCannotBe) {
     EXPECT_EQ(client_->TakeSnapshot(options).status().code(), absl::StatusCode::kInvalidArgument);
   }
   EXPECT_TRUE(client_->TakeSnapshot({.from = "x"}).ok());
+  // A scan's reply has room for the longest key, where it goes on.
+  const uint32_t region = RegionOf(high_);
+  const std::string request =
+      MakeSnapshotRequest(RootOf(region), SnapshotStep::kStill, {kClient, 1}, high_, std::string(60'000, 'z'), 1);
+  EXPECT_EQ(ParseSnapshotReply(AsBytes(Send(region, request, ""))).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, SnapshotReads,

@@ -433,7 +433,7 @@ TEST_P(TransactionsTest, HaveLimits) {
   EXPECT_EQ(Value("k"), std::string(200'000, 'v'));
 }
 
-// What it costs to release a key grows with how often its region holds it.
+// A key that is held many times takes long to be released, so it is held once.
 TEST_P(TransactionsTest, HoldAKeyOnce) {
   std::string part;
   for (int i = 0; i < 2; ++i) AppendOperation({PartOperationKind::kReadNothing, "nothing", {}, 0}, &part);

@@ -87,7 +87,7 @@ void Snapshots::SplitTo(std::string_view low, Snapshots* upper, int64_t now_ns) 
       if (Mutated(Mutant::kSnapshotUnsplit)) its.reached = false;
       upper->pieces_.emplace(it->first, std::move(its));
     }
-    // What the keys are from now on is the upper part's. Should they come back without it, it is not known.
+    // The upper part keeps the changes of its keys from now on. Keys that come back without it have a gap here.
     if (piece.to.empty() || piece.to > low) piece.to = low;
     it = piece.taken && piece.from >= piece.to ? End(it, now_ns) : std::next(it);
   }

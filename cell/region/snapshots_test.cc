@@ -88,7 +88,7 @@ TEST_F(SnapshotsTest, AreStillUntilAllGoOn) {
   ASSERT_TRUE(Still(kTwo).ok());
   EXPECT_TRUE(snapshots_.still());
   EXPECT_EQ(KeptOf(kOne, "b"), "gone");
-  // What changes before a region is still is not kept: the write was under way.
+  // This write was under way before the region was still, so it belongs to the snapshot, and nothing is kept.
   Change("b", "before");
   snapshots_.Reach(kOne, 5);
   snapshots_.Reach(kTwo, 6);
@@ -238,7 +238,7 @@ TEST_F(SnapshotsTest, ThatAreBeingTakenStayWithTheLowerPart) {
   EXPECT_TRUE(upper.empty());
   EXPECT_FALSE(upper.still());
   EXPECT_TRUE(snapshots_.still());
-  // What the upper part's keys were is not known, also if they come back before the region goes on.
+  // The upper part has kept nothing of its keys, so the snapshot lacks them, though they come back in time.
   snapshots_.Reach(kOne, 1);
   snapshots_.TakeIn(upper, now_ns_);
   EXPECT_FALSE(GoOn(kOne));
@@ -258,7 +258,18 @@ TEST_F(SnapshotsTest, TakeInWhatGoesOnWhereTheyEnd) {
   EXPECT_EQ(KeptOf(kOther, "e"), "-");
   EXPECT_EQ(KeptOf(kOther, "d"), "gone");
   EXPECT_EQ(KeptOf(kTwo, "d"), "gone");
+  EXPECT_EQ(snapshots_.size(), 2u);
   EXPECT_FALSE(snapshots_.still());
+}
+
+// A worker that has nothing to do looks at its regions late. That makes no stillness longer, and no pause.
+TEST_F(SnapshotsTest, AreNotJoinedByOthersWhenTheyAreOverdue) {
+  ASSERT_TRUE(Still(kOne).ok());
+  now_ns_ += 10 * limits_.still_ns;
+  EXPECT_EQ(Still(kTwo).code(), absl::StatusCode::kUnavailable);
+  EXPECT_FALSE(snapshots_.still());
+  now_ns_ += limits_.still_ns * limits_.moves_ns_per_still_ns;
+  EXPECT_TRUE(Still(kTwo).ok());
 }
 
 // The parts of a region that was still must take writes first, like the whole.

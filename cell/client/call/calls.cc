@@ -212,7 +212,7 @@ Task<Attempt<Value>> GetOnce(Session* session, KeyRouter* router, std::string_vi
       co_return absl::DataLossError(fmt::format("the server's value of {} has a wrong CRC", ForMessage(key)));
     co_return Value(std::string(get->value));
   }
-  // What a snapshot has is in no extent, and has to be copied.
+  // A value of a snapshot is in no extent. The server copies it, if it is asked again.
   if (snapshot.has_value() && get->fixed.copied == 0) co_return absl::AbortedError("");
   // Too large for the reply: fetch it in separate messages (thesis, 6.6.2). The extent begins with the key; a copy has
   // only the value.

@@ -32,7 +32,7 @@ LeafToken::LeafToken(const Holder& its_holder, const NodeView& its_leaf) : holde
 
 Task<bool> LeavesUnchanged(Session* session, absl::Span<const LeafToken> tokens, int64_t deadline_ns) {
   std::vector<uint64_t> read(tokens.size() * LeafToken::kBytes / sizeof(uint64_t));
-  // By worker, in the order of the tokens: one of addresses would differ from run to run.
+  // The workers are in the order of the tokens. An order by addresses would differ from run to run.
   std::vector<std::pair<WorkerConnection*, std::vector<ReadPart>>> parts;
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i].holder.worker == nullptr || !tokens[i].holder.worker->up) co_return false;
