@@ -44,7 +44,7 @@ std::optional<BucketRecord> BucketView::Next(size_t* at) const {
     record.slot.extent = Load<uint32_t>(from + 8);
     record.slot.extent_bytes = Load<uint32_t>(from + 12);
     record.slot.extent_crc = Load<uint64_t>(from + 16);
-    record.slot.key_bytes = record.key_bytes & (kRecordExpires - 1);
+    record.slot.key_bytes = record.key_bytes & kSlotKeyBytesMask;
     record.slot.expires = expires;
   } else {
     record.key = record.bytes.substr(kPairHeaderBytes, record.key_bytes);

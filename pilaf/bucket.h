@@ -38,7 +38,8 @@ struct BucketHeader {
   uint16_t away;     // Number of keys of this bucket that are in their second one.
   uint16_t any;      // Number of those when they are too many for `tags`: any key may be away then, until none is.
   uint16_t tags[kAwayMax];  // Their tags otherwise.
-  uint16_t reserved[2];
+  uint16_t held;            // Not 0: a transaction holds a key that is here, or may come here: ask the owner.
+  uint16_t reserved;
 };
 static_assert(sizeof(BucketHeader) == 64);
 

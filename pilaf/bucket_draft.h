@@ -22,6 +22,7 @@ class BucketDraft {
   void CopyOf(const RegionMemory& memory);
   BucketView view() const { return BucketView(bytes_.data()); }
   void SetRange(const HashRange& range) { header().range = range; }
+  void SetHeld(bool held) { header().held = held; }
   size_t free_bytes() const { return bucket_bytes_ - sizeof(BucketHeader) - view().header().used; }
 
   // Appends a record. REQUIRES: there is room for it.

@@ -1,5 +1,7 @@
 #include "pilaf/bucket_lookup.h"
 
+#include "cell/base/mutant.h"
+
 namespace cell {
 
 BucketLookup::BucketLookup(std::string_view key, const KeyHash& hash, const HashGeometry& geometry,
@@ -35,6 +37,7 @@ Lookup::Step BucketLookup::VisitBucket(ConstBytes image, int which) {
   if (!bucket.has_value()) return Restart(&counters_.torn);
   const BucketHeader header = bucket->header();
   if (!header.range.Has(hash_)) return Step::kElsewhere;
+  if (header.held != 0 && !Mutated(Mutant::kLocksUnseen)) return Step::kHeld;
   if (which == 0) {
     version_ = header.version;
     may_be_away_ = bucket->MayBeAway(hash_);

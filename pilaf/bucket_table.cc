@@ -4,6 +4,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "cell/base/check.h"
+#include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
 
 namespace cell {
@@ -40,6 +41,7 @@ void BucketTable::Change(uint32_t at, Edit edit) {
   draft.CopyOf(*memory_);
   used_bytes_ -= draft.view().header().used;
   draft.SetRange(unit_range());
+  draft.SetHeld(IsHeld(at) && !Mutated(Mutant::kHeldUnshown));
   edit(&draft);
   used_bytes_ += draft.view().header().used;
   draft.Publish(memory_);
@@ -238,6 +240,10 @@ void BucketTable::WriteRange(uint32_t at) {
   if (View(at).header().range != unit_range()) Change(at, [](BucketDraft*) {});
 }
 
+void BucketTable::Republish(uint32_t at) {
+  if (VerifiedBucket(at).ok()) Change(at, [](BucketDraft*) {});
+}
+
 std::optional<uint32_t> BucketTable::MakeRoom(const std::vector<uint32_t>& roots, size_t bytes, std::string_view keep) {
   std::optional<uint32_t> root = MoveOne(roots, bytes, keep);
   if (root.has_value() || !thorough_) return root;
@@ -397,6 +403,8 @@ absl::Status BucketTable::CheckUnit(uint32_t at, bool settled,
   const auto wrong = [&](const std::string& what) { return Damaged(fmt::format("bucket {}: {}", at, what)); };
   ASSIGN_OR_RETURN(const BucketView bucket, VerifiedBucket(at));
   const BucketHeader bucket_header = bucket.header();
+  if ((bucket_header.held != 0) != (IsHeld(at) && !Mutated(Mutant::kHeldUnshown)))
+    return wrong("it is wrong about keys that are held");
   if (settled && bucket_header.range != range()) return wrong("its range differs from its region's range");
   size_t used = 0, count = 0;
   absl::Status status;

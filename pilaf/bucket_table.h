@@ -62,6 +62,7 @@ class BucketTable : public HashTable {
   void CleanUnit(uint32_t at) override;
   void CleanKey(std::string_view key, const KeyHash& hash) override;
   void WriteRange(uint32_t at) override;
+  void Republish(uint32_t at) override;
   absl::Status CheckUnit(uint32_t at, bool settled,
                          const std::function<absl::Status(const Held&)>& held) const override;
   uint64_t AwayCount(uint32_t at) const override { return View(at).header().away; }
@@ -100,7 +101,7 @@ class BucketTable : public HashTable {
   void Apply(const Move& move);
   void Remove(const Found& found, const KeyHash& hash);
   bool Full() const { return !thorough_ && unit_fill() > kFillMax; }
-  // Applies `edit` to a bucket and publishes it with unit_range().
+  // Applies `edit` to a bucket and publishes it with unit_range() and IsHeld().
   template <typename Edit>
   void Change(uint32_t at, Edit edit);
 

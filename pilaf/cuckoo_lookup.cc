@@ -1,5 +1,7 @@
 #include "pilaf/cuckoo_lookup.h"
 
+#include "cell/base/mutant.h"
+
 namespace cell {
 
 CuckooLookup::CuckooLookup(std::string_view key, const KeyHash& hash, const HashGeometry& geometry,
@@ -43,6 +45,9 @@ bool CuckooLookup::ParseSlots(absl::Span<const ConstBytes> images, int count,
 Lookup::Step CuckooLookup::VisitSlots(absl::Span<const ConstBytes> images) {
   if (!ParseSlots(images, kProbes, &slots_)) return Restart(&counters_.torn);
   candidates_.clear();
+  for (const HashSlot& slot : slots_) {
+    if (slot.held != 0 && !Mutated(Mutant::kLocksUnseen)) return Step::kHeld;
+  }
   for (const HashSlot& slot : slots_) {
     if (!slot.in_use() || slot.tag != hash_.tag() || slot.key_bytes != key_.size() || !geometry_.InBounds(slot))
       continue;

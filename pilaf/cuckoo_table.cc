@@ -28,6 +28,7 @@ std::optional<CuckooTable::Found> CuckooTable::FindSlot(std::string_view key, co
 
 void CuckooTable::Publish(uint32_t at, HashSlot slot) {
   slot.version = Slot(at).version + 1;
+  slot.held = IsHeld(at) && !Mutated(Mutant::kHeldUnshown);
   slot.crc = SlotCrc(slot, geometry_.region, at);
   // The words may be stored in any order, because the CRC tells when the slot is whole.
   const auto* words = reinterpret_cast<const std::byte*>(&slot);
@@ -187,6 +188,11 @@ void CuckooTable::CleanKey(std::string_view key, const KeyHash& hash) {
   if (const std::optional<Found> found = FindSlot(key, hash)) Clear(found->at);
 }
 
+void CuckooTable::Republish(uint32_t at) {
+  const std::optional<HashSlot> slot = ParseSlot(memory_->at(geometry_.OffsetOf(at)), geometry_.region, at);
+  if (slot.has_value()) Publish(at, *slot);
+}
+
 absl::StatusOr<HashSlot> CuckooTable::VerifiedSlot(uint32_t at) const {
   const std::optional<HashSlot> slot = ParseSlot(memory_->at(geometry_.OffsetOf(at)), geometry_.region, at);
   if (!slot.has_value()) return Damaged(fmt::format("slot {} is damaged", at));
@@ -226,6 +232,8 @@ std::array<uint64_t, kProbes> CuckooTable::KeysByProbe(uint32_t every) const {
 
 absl::Status CuckooTable::CheckUnit(uint32_t at, bool, const std::function<absl::Status(const Held&)>& held) const {
   ASSIGN_OR_RETURN(const HashSlot slot, VerifiedSlot(at));
+  if ((slot.held != 0) != (IsHeld(at) && !Mutated(Mutant::kHeldUnshown)))
+    return Damaged(fmt::format("slot {}: it is wrong about keys that are held", at));
   if (!slot.in_use()) return absl::OkStatus();
   const std::string_view key = KeyOf(slot);
   const KeyHash hash = HashKey(key);

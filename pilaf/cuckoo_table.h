@@ -45,6 +45,7 @@ class CuckooTable : public HashTable {
   bool MoveExtentsOf(uint32_t at, ExtentMoves* moves) override;
   void CleanUnit(uint32_t at) override;
   void CleanKey(std::string_view key, const KeyHash& hash) override;
+  void Republish(uint32_t at) override;
   absl::Status CheckUnit(uint32_t at, bool settled,
                          const std::function<absl::Status(const Held&)>& held) const override;
 
@@ -58,7 +59,7 @@ class CuckooTable : public HashTable {
   // empty vector if there is no chain.
   std::vector<uint32_t> FindChain(const KeyHash& hash) const;
   void Kick(const std::vector<uint32_t>& chain);
-  // Writes the slot there with the next version and its CRC.
+  // Writes the slot there with the next version, what IsHeld says of it, and its CRC.
   void Publish(uint32_t at, HashSlot slot);
   void Clear(uint32_t at);
 

@@ -9,20 +9,12 @@
 #include "cell/region/expiry_sweep.h"
 #include "pilaf/hash_rebuild.h"
 #include "pilaf/hash_split.h"
-#include "pilaf/lookup.h"
 #include "pilaf/test_table.h"
 
 namespace cell {
 namespace {
 
 using Model = std::map<std::string, std::pair<std::string, Expiry>>;
-
-// The result of a lookup that reads the region's memory.
-struct Seen {
-  Lookup::Step step;
-  std::string value;
-  Expiry expiry;
-};
 
 class HashExpiryTest : public ::testing::TestWithParam<uint32_t> {
  protected:
@@ -34,16 +26,6 @@ class HashExpiryTest : public ::testing::TestWithParam<uint32_t> {
   // Short values are in buckets, long ones in extents.
   static std::string ValueOf(int i) { return std::string(i % 3 == 0 ? 300 : 10, static_cast<char>('a' + i % 26)); }
 
-  static Seen LookUp(TestTable& table, const std::string& key) {
-    const std::unique_ptr<Lookup> lookup = NewLookup(key, HashKey(key), table->geometry());
-    for (Lookup::Step step = Lookup::Step::kRead;;) {
-      std::vector<ConstBytes> images;
-      for (const Lookup::Read& read : lookup->wants()) images.emplace_back(table.memory()->at(read.offset), read.bytes);
-      step = lookup->Visit(images);
-      if (step != Lookup::Step::kRead) return {step, std::string(lookup->value()), lookup->expiry()};
-    }
-  }
-
   void ExpectEqual(TestTable& table, const Model& model) {
     ASSERT_TRUE(table->Check().ok()) << table->Check();
     uint64_t bytes = 0, expiring = 0, seen = 0;
@@ -52,7 +34,7 @@ class HashExpiryTest : public ::testing::TestWithParam<uint32_t> {
       bytes += key.size() + value.size();
       expiring += expiry != kNeverExpires;
       EXPECT_EQ(table->Get(key)->has_value(), !table->Expired(expiry)) << key;
-      const Seen found = LookUp(table, key);
+      const LookedUp found = LookUp(table, key);
       EXPECT_EQ(found.step, Lookup::Step::kFound) << key;
       EXPECT_EQ(std::pair(found.value, found.expiry), pair) << key;
     }

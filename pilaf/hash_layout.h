@@ -59,7 +59,8 @@ struct HashSlot {
   uint64_t extent_crc;      // ExtentCrc of the pair.
   uint32_t version;         // Counts this slot's changes.
   uint16_t tag;             // KeyHash::tag
-  uint16_t key_bytes : 15;  // 0: the slot is empty.
+  uint16_t key_bytes : 14;  // 0: the slot is empty.
+  uint16_t held : 1;        // A transaction holds a key that is here, or may come here: ask the owner.
   uint16_t expires : 1;     // The pair has an expiry.
   uint64_t crc;             // Covers everything before it. Seeded with the slot's position.
 
@@ -67,6 +68,8 @@ struct HashSlot {
   size_t pair_bytes() const { return extent_bytes - (expires != 0 ? sizeof(Expiry) : 0); }  // Key and value.
 };
 static_assert(sizeof(HashSlot) == 32 && kUnitsOffset % 64 == 0);
+inline constexpr uint16_t kSlotKeyBytesMask = (1 << 14) - 1;
+static_assert(kHashKeyBytesMax <= kSlotKeyBytesMask);
 static_assert(kExtentsBytesMax / kWordBytes - 1 <= UINT32_MAX);
 
 // Gives the positions of a hash region's parts.

@@ -14,7 +14,8 @@ uint64_t PartOf(std::string_view key, uint64_t order) { return Crc64(key, order)
 }  // namespace
 
 absl::Status Rebuild(const std::function<absl::StatusOr<HashTable*>()>& empty,
-                     const std::function<absl::Status(const PutPair&)>& pairs) {
+                     const std::function<absl::Status(const PutPair&)>& pairs,
+                     const std::function<absl::Status()>& then) {
   absl::Status status;
   for (uint64_t order = 0; order < kOrders; ++order) {
     ASSIGN_OR_RETURN(HashTable* const table, empty());
@@ -27,6 +28,7 @@ absl::Status Rebuild(const std::function<absl::StatusOr<HashTable*>()>& empty,
         return table->Put(pair.key, pair.value, Crc64(pair.value, Crc64(pair.key)), {}, pair.expiry).status();
       });
     }
+    if (status.ok()) status = then();
     if (!absl::IsResourceExhausted(status)) return status;
   }
   return status;

@@ -7,6 +7,7 @@
 #include "cell/base/bytes.h"
 #include "cell/base/check.h"
 #include "cell/base/crc64.h"
+#include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
 #include "pilaf/bucket_draft.h"
 #include "pilaf/bucket_table.h"
@@ -42,6 +43,7 @@ absl::Status HashTable::Format(RegionMemory* memory, uint32_t region, const Regi
   header.nodes_offset = kUnitsOffset;
   header.extents_offset = geometry.extents_offset;
   header.extents_bytes = geometry.extents_bytes;
+  header.stamp_bound = kLastStampMax;
   ExtentAllocator(memory).Format();
   static constexpr std::array<std::byte, 4096> kZeros{};
   for (uint64_t at = kUnitsOffset; used_before && at < geometry.extents_offset; at += kZeros.size()) {
@@ -88,7 +90,8 @@ absl::Status HashTable::CheckHeader(const RegionMemory& memory, uint32_t region,
   if (known) {
     const HashGeometry geometry = GeometryOf(region, shape, hash->bucket_bytes);
     if (hash->units == geometry.units && header.node_count == geometry.units && hash->range.first <= hash->range.last &&
-        header.extents_offset == geometry.extents_offset && header.extents_bytes == geometry.extents_bytes) {
+        header.extents_offset == geometry.extents_offset && header.extents_bytes == geometry.extents_bytes &&
+        header.last_stamp <= kLastStampMax && header.stamp_bound <= kLastStampMax) {
       return absl::OkStatus();
     }
   }
@@ -242,6 +245,20 @@ absl::Status HashTable::MoveExtents(ExtentMoves* moves) {
   return absl::OkStatus();
 }
 
+void HashTable::ShowHeld(std::string_view key, bool held) {
+  const KeyHash hash = HashKey(key);
+  // Readers of the region from which this one was split off may still find the key there.
+  if (held && before_change_ && !Mutated(Mutant::kHeldStillBelow)) before_change_(key, hash);
+  for (const uint32_t at : UnitsOf(hash)) {
+    uint32_t& keys = held_[at];
+    held ? ++keys : --keys;
+    const bool changed = keys == (held ? 1 : 0);
+    if (keys == 0) held_.erase(at);
+    // What is invalid stays so.
+    if (changed && hash_header().invalidated == 0) Republish(at);
+  }
+}
+
 void HashTable::Invalidate() {
   HashHeader header = hash_header();
   if (header.invalidated != 0) return;
@@ -308,7 +325,7 @@ HashSlot HashTable::SlotFor(const Prepared& prepared, size_t key_bytes) const {
   slot.extent = WordOf(prepared.extent);
   slot.extent_bytes = prepared.bytes + static_cast<uint32_t>(ExpiryBytes(prepared.expiry));
   slot.extent_crc = ExtentCrc(prepared.crc, prepared.expiry);
-  slot.key_bytes = static_cast<uint16_t>(key_bytes) & (kRecordExpires - 1);
+  slot.key_bytes = static_cast<uint16_t>(key_bytes) & kSlotKeyBytesMask;
   slot.expires = prepared.expiry != kNeverExpires;
   return slot;
 }

@@ -18,6 +18,7 @@
 #include <optional>
 #include <string_view>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
@@ -66,6 +67,10 @@ class HashTable : public PairStore {
   void Discard(const Prepared& prepared) override;
 
   absl::Status MoveExtents(ExtentMoves* moves) override;
+
+  // Marks the slots or buckets in which a held key is or may come to be (HashSlot::held). Each key that is held must be
+  // released once.
+  void ShowHeld(std::string_view key, bool held) override;
 
   // Makes all slots or buckets invalid, so that readers find nothing whole.
   void Invalidate() override;
@@ -176,6 +181,10 @@ class HashTable : public PairStore {
   // Moves the extents of a unit for MoveExtents. Returns whether it has come to all of them. A unit that was damaged in
   // memory stays as it is.
   virtual bool MoveExtentsOf(uint32_t at, ExtentMoves* moves) = 0;
+  // Returns whether readers that come to a unit must ask the owner.
+  bool IsHeld(uint32_t at) const { return !held_.empty() && held_.contains(at); }
+  // Writes a unit again as it is, with what IsHeld says. One that was damaged in memory stays as it is.
+  virtual void Republish(uint32_t at) = 0;
   // Writes unit_range() to a unit, if units hold a range and it has another one.
   virtual void WriteRange(uint32_t /*at*/) {}
   // Returns the range that units hold. A join makes it wider than the header's range before it is finished.
@@ -230,6 +239,7 @@ class HashTable : public PairStore {
   absl::StatusOr<bool> PutChecked(const HashPair& pair, const KeyHash& hash, uint64_t crc);
   absl::Status CheckPut(std::string_view key, const KeyHash& hash, std::string_view value, uint64_t crc) const;
 
+  absl::flat_hash_map<uint32_t, uint32_t> held_;  // How many held keys may be in each unit.
   uint64_t deleted_ = 0;
   std::optional<HashRange> joined_range_;  // What units get while a join is about to be finished.
   std::function<void(std::string_view key, uint32_t from, uint32_t to)> on_move_;

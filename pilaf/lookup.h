@@ -34,6 +34,7 @@ class Lookup {
     kFound,  // The result is value().
     kAbsent,
     kElsewhere,  // The region does not have the key's part of the table, or is gone.
+    kHeld,       // A transaction holds the key, or one beside it: only the owner can tell.
     kGaveUp,     // Out of budget: the images were torn each time.
   };
   struct Read {

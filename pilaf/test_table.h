@@ -5,11 +5,13 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cell/base/check.h"
 #include "cell/base/crc64.h"
 #include "cell/region/region_memory.h"
 #include "pilaf/hash_table.h"
+#include "pilaf/lookup.h"
 
 namespace cell {
 
@@ -36,6 +38,22 @@ class TestTable {
   RegionMemory memory_;
   std::unique_ptr<HashTable> table_;
 };
+
+// The result of a lookup that reads a region's memory.
+struct LookedUp {
+  Lookup::Step step;
+  std::string value;
+  Expiry expiry;
+};
+inline LookedUp LookUp(TestTable& table, const std::string& key) {
+  const std::unique_ptr<Lookup> lookup = NewLookup(key, HashKey(key), table->geometry());
+  for (;;) {
+    std::vector<ConstBytes> images;
+    for (const Lookup::Read& read : lookup->wants()) images.emplace_back(table.memory()->at(read.offset), read.bytes);
+    const Lookup::Step step = lookup->Visit(images);
+    if (step != Lookup::Step::kRead) return {step, std::string(lookup->value()), lookup->expiry()};
+  }
+}
 
 // Returns a shape for `units` slots or buckets, and room for extents.
 inline RegionShape ShapeOf(uint32_t units, uint64_t extents_bytes, uint32_t bucket_bytes = 0) {

@@ -2,8 +2,9 @@
 // which transfers were begun, and which were acknowledged. Before that it compares the store with the file of the last
 // run.
 //
-// Half of the accounts are at the low end of the keys and half at the high end, and a transfer is from one half to the
-// other. So its accounts are in two regions as soon as the tree has several. A transfer is on disk in both before it is
+// Half of the accounts are at the low end of the keys. Of the others, a third is at the high end, and the rest in two
+// Pilaf tables, named by --tables. A transfer is from one half to the other. So its accounts are in two regions as soon
+// as the tree has several. A transfer is on disk in both before it is
 // acknowledged, with async, too. In the same transaction each transfer puts a record of its own. So the records tell
 // exactly what each account must have.
 //
@@ -32,8 +33,26 @@ constexpr int64_t kPauseNs = 10'000'000;  // Of a task before its next transfer.
 
 struct Flags {
   std::string cluster, state;
+  std::vector<std::string> tables;
   double seconds = 1;
   uint64_t seed = 1;  // Number of the run, which is in the keys of its records.
+};
+
+// Where accounts are.
+struct Bank {
+  Client* client;
+  std::vector<Table> tables;
+
+  // Returns null for one in the tree.
+  const Table* TableOf(const std::string& account) const {
+    const size_t which = account.starts_with("zbank") ? static_cast<size_t>(account.back() - '0') / 2 : 0;
+    return which == 0 ? nullptr : &tables[which - 1];
+  }
+  absl::Status Put(Transaction* transaction, const std::string& account, int64_t balance) const {
+    const Table* const table = TableOf(account);
+    const std::string text = std::to_string(balance);
+    return table == nullptr ? transaction->Put(account, text) : transaction->Put(*table, account, text);
+  }
 };
 
 struct Transfer {
@@ -92,15 +111,17 @@ struct Found {
   std::map<std::string, std::string> records;
 };
 
-absl::StatusOr<Found> Find(Client* client, uint64_t run) {
+absl::StatusOr<Found> Find(const Bank& bank, uint64_t run) {
   Found found;
   const absl::StatusOr<Committed> read =
-      client->RunTransaction([&found, run](Transaction* transaction) -> absl::Status {
+      bank.client->RunTransaction([&bank, &found, run](Transaction* transaction) -> absl::Status {
         found = {};
         for (const bool high : {false, true}) {
           for (int i = 0; i < kInHalf; ++i) {
             const std::string key = Account(high, i);
-            ASSIGN_OR_RETURN(const std::optional<std::string> value, transaction->Get(key));
+            const Table* const table = bank.TableOf(key);
+            ASSIGN_OR_RETURN(const std::optional<std::string> value,
+                             table == nullptr ? transaction->Get(key) : transaction->Get(*table, key));
             if (value.has_value()) found.balances[key] = std::stoll(*value);
           }
         }
@@ -152,16 +173,16 @@ int Verify(const Found& found, State* state) {
   return wrong;
 }
 
-absl::Status MakeAccounts(Client* client, State* state) {
+absl::Status MakeAccounts(const Bank& bank, State* state) {
   absl::Status status;
   // A try whose outcome is unknown is repeated: nobody else uses the accounts yet.
   for (int tries = 0; tries == 0 || (tries < 10 && IsMaybeApplied(status)); ++tries) {
-    status = client
-                 ->RunTransaction([state](Transaction* transaction) -> absl::Status {
+    status = bank.client
+                 ->RunTransaction([&bank, state](Transaction* transaction) -> absl::Status {
                    for (const bool high : {false, true}) {
                      for (int i = 0; i < kInHalf; ++i) {
                        state->balances[Account(high, i)] = kInitial;
-                       RETURN_IF_ERROR(transaction->Put(Account(high, i), std::to_string(kInitial)));
+                       RETURN_IF_ERROR(bank.Put(transaction, Account(high, i), kInitial));
                      }
                    }
                    return absl::OkStatus();
@@ -172,20 +193,26 @@ absl::Status MakeAccounts(Client* client, State* state) {
 }
 
 // Makes one transfer. Its outcome stays unknown if nobody tells it.
-Task<bool> Move(Client* client, const std::string* record, Transfer* transfer) {
-  Transaction transaction = client->Begin();
+Task<bool> Move(const Bank* bank, const std::string* record, Transfer* transfer) {
+  Transaction transaction = bank->client->Begin();
   std::array<int64_t, 2> balances{};
   const std::array<std::string, 2> keys = {transfer->from, transfer->to};
   for (size_t i = 0; i < 2; ++i) {
-    const absl::StatusOr<std::optional<std::string>> value = co_await transaction.AsyncGet(keys[i]);
+    const Table* const table = bank->TableOf(keys[i]);
+    absl::StatusOr<std::optional<std::string>> value;
+    if (table == nullptr) {
+      value = co_await transaction.AsyncGet(keys[i]);
+    } else {
+      value = co_await transaction.AsyncGet(*table, keys[i]);
+    }
     if (!value.ok() || !value->has_value()) {
       transfer->outcome = Transfer::Outcome::kFailed;
       co_return false;
     }
     balances[i] = std::stoll(**value);
   }
-  absl::Status noted = transaction.Put(keys[0], std::to_string(balances[0] - transfer->amount));
-  noted.Update(transaction.Put(keys[1], std::to_string(balances[1] + transfer->amount)));
+  absl::Status noted = bank->Put(&transaction, keys[0], balances[0] - transfer->amount);
+  noted.Update(bank->Put(&transaction, keys[1], balances[1] + transfer->amount));
   noted.Update(transaction.Put(*record, Describe(*transfer)));
   CELL_CHECK(noted.ok());
   const absl::StatusOr<Committed> committed = co_await transaction.AsyncCommit();
@@ -194,7 +221,7 @@ Task<bool> Move(Client* client, const std::string* record, Transfer* transfer) {
   } else if (!IsMaybeApplied(committed.status())) {
     transfer->outcome = Transfer::Outcome::kFailed;
   } else {
-    Task<absl::StatusOr<std::optional<Committed>>> ask = client->AsyncOutcome(transaction.id());
+    Task<absl::StatusOr<std::optional<Committed>>> ask = bank->client->AsyncOutcome(transaction.id());
     const absl::StatusOr<std::optional<Committed>> outcome = co_await std::move(ask);
     if (!outcome.ok()) co_return false;
     transfer->outcome = outcome->has_value() ? Transfer::Outcome::kAcknowledged : Transfer::Outcome::kFailed;
@@ -202,18 +229,18 @@ Task<bool> Move(Client* client, const std::string* record, Transfer* transfer) {
   co_return transfer->outcome == Transfer::Outcome::kAcknowledged;
 }
 
-Task<bool> MoveRepeatedly(Client* client, State* state, int64_t until_ns, uint64_t task) {
+Task<bool> MoveRepeatedly(const Bank* bank, State* state, int64_t until_ns, uint64_t task) {
   Random random(state->run * kTasks + task);
   const auto any = [&random] { return static_cast<int>(random.Below(kInHalf)); };
-  for (uint64_t number = task; client->NowNs() < until_ns; number += kTasks) {
+  for (uint64_t number = task; bank->client->NowNs() < until_ns; number += kTasks) {
     const bool up = random.Below(2) == 0;
     const std::string record = Records(state->run) + std::to_string(number);
     Transfer* const transfer = &state->transfers[record];
     transfer->from = Account(!up, any());
     transfer->to = Account(up, any());
     transfer->amount = 1 + static_cast<int64_t>(random.Below(100));
-    co_await Move(client, &record, transfer);
-    co_await client->AsyncSleepUntil(client->NowNs() + kPauseNs);
+    co_await Move(bank, &record, transfer);
+    co_await bank->client->AsyncSleepUntil(bank->client->NowNs() + kPauseNs);
   }
   co_return true;
 }
@@ -223,16 +250,21 @@ absl::StatusOr<bool> Run(const Flags& flags) {
   options.cluster = flags.cluster;
   options.timeout_us = kTimeoutUs;
   ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, Client::Open(options));
+  Bank bank{client.get(), {}};
+  for (const std::string& name : flags.tables) {
+    ASSIGN_OR_RETURN(Table table, client->OpenTable(name));
+    bank.tables.push_back(std::move(table));
+  }
   State state = Read(flags.state);
-  ASSIGN_OR_RETURN(const Found found, Find(client.get(), state.run));
+  ASSIGN_OR_RETURN(const Found found, Find(bank, state.run));
   if (Verify(found, &state) > 0) return false;
-  if (state.balances.empty()) RETURN_IF_ERROR(MakeAccounts(client.get(), &state));
+  if (state.balances.empty()) RETURN_IF_ERROR(MakeAccounts(bank, &state));
   (void)client->DeleteRange("ztransfer/", "ztransfer0");  // Those that stay are never looked at again.
   state.run = flags.seed;
   const int64_t until_ns = client->NowNs() + static_cast<int64_t>(flags.seconds * 1e9);
   std::vector<Task<bool>> tasks;
   for (uint64_t task = 0; task < kTasks; ++task) {
-    tasks.push_back(MoveRepeatedly(client.get(), &state, until_ns, task));
+    tasks.push_back(MoveRepeatedly(&bank, &state, until_ns, task));
     tasks.back().Start();
   }
   for (const Task<bool>& task : tasks) {
@@ -246,6 +278,7 @@ int Main(int argc, char** argv) {
   CLI::App app{"Move and verify money for tests/crash_loop.py."};
   app.add_option("--cluster", flags.cluster)->required();
   app.add_option("--state", flags.state)->required();
+  app.add_option("--tables", flags.tables)->expected(2)->required();
   app.add_option("--seconds", flags.seconds);
   app.add_option("--seed", flags.seed);
   CLI11_PARSE(app, argc, argv);

@@ -4,7 +4,7 @@ With sync nothing that was acknowledged is lost; with async nothing that was ack
 the kill. A cycle kills one of three servers, or all of them; then they are started again. With --ceph the logs are in a
 pool of a real Ceph with three OSDs, of which a cycle may kill one, too.
 
-From the second cycle on, a bank moves money between regions by transactions. None is lost that was acknowledged, with
+From the second cycle on, a bank moves money between regions of the tree and tables by transactions. None is lost that was acknowledged, with
 async neither, and no half of one is there.
 """
 
@@ -40,7 +40,7 @@ def owners(directory):
 
 def bank_command(directory, seconds, seed):
     return [cluster.binary("tests/crash_bank"), "--cluster", str(directory), "--state", str(directory / "bank"), "--seconds", str(seconds),
-            "--seed", str(seed)]
+            "--seed", str(seed), "--tables", *TABLES]
 
 
 def acknowledged(said):

@@ -142,7 +142,7 @@ void MakeRight(std::string* message, MessageKind kind, uint8_t region) {
       request->until = kSoon;
       request->slot %= 2;
       request->step = static_cast<TransactStep>(1 + static_cast<uint8_t>(request->step) % 2);
-      request->primary = kTree + request->primary % 2;
+      request->primary = kTree + request->primary % 4;
       request->others = 0;
       request->upload = 0;
       const TransactRequest fixed = *request;

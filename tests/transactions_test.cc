@@ -403,6 +403,55 @@ TEST_P(TransactionsTest, ThatAreBeingAbortedAreNotLoggedAgain) {
   EXPECT_FALSE(held->transactions.locks.MayRead(low_)) << "its client has not gone: it has told that it aborts";
 }
 
+// It is a put with an outcome, and counts once however often it comes.
+TEST_P(TransactionsTest, OfASinglePutTakeEffectOnce) {
+  const std::string key = high_;
+  const uint32_t region = RegionOf(key);
+  const RequestId id = Id(1);
+  const auto send = [&] {
+    std::string part;
+    AppendOperation({PartOperationKind::kPut, key, "new", PairDigest(key, "new")}, &part);
+    const TransactionPart message{id, TransactStep::kCommit, key, static_cast<uint32_t>(part.size()), region};
+    const std::string reply = Send(region, MakeTransactRequest(RootOf(region), message), part);
+    const auto parsed = ParseTransactReply(AsBytes(reply), MessageKind::kTransact);
+    EXPECT_TRUE(parsed.ok() && parsed->fixed.outcome == TransactOutcome::kCommitted) << parsed.status();
+    return parsed.ok() ? parsed->fixed.stamp : 0;
+  };
+  const uint64_t stamp = send();
+  EXPECT_EQ((*other_->GetWithStamp(key))->stamp, stamp);
+  EXPECT_TRUE(other_->Put(key, "later").ok());
+  EXPECT_EQ(send(), stamp);
+  EXPECT_EQ(Value(key), "later");
+  EXPECT_TRUE(cluster_.Checkpoint(region, OwnerOf(region)).ok() || GetParam() == Durability::kNone);
+  EXPECT_EQ(send(), stamp);
+  if (GetParam() != Durability::kNone) Kill(OwnerOf(region));
+  EXPECT_EQ(send(), stamp);
+  EXPECT_EQ(Value(key), "later");
+  const auto outcome = other_->Outcome({id.client, id.number, id.until, id.slot, key});
+  ASSERT_TRUE(outcome.ok()) << outcome.status();
+  EXPECT_EQ((*outcome)->stamp, stamp);
+  EXPECT_EQ(Held(), 0u);
+}
+
+TEST_P(TransactionsTest, AnotherPartWithTheirIdIsRefused) {
+  const uint32_t low = RegionOf(low_);
+  const RequestId id = Id(1);
+  const auto send = [&](const std::string& value) {
+    std::string part;
+    AppendOperation({PartOperationKind::kPut, low_, value, PairDigest(low_, value)}, &part);
+    const TransactionPart message{id, TransactStep::kPrepare, low_, static_cast<uint32_t>(part.size()), low};
+    const std::string reply = Send(low, MakeTransactRequest(RootOf(low), message), part);
+    return ParseTransactReply(AsBytes(reply), MessageKind::kTransact).status().code();
+  };
+  ASSERT_EQ(send("new"), absl::StatusCode::kOk);
+  EXPECT_EQ(send("new"), absl::StatusCode::kOk) << "it is the same once more";
+  EXPECT_EQ(send("other"), absl::StatusCode::kInvalidArgument);
+  ASSERT_EQ(Decide(id, low, Decision::kCommit, HeldOf(low)->memory->header().last_stamp), TransactOutcome::kCommitted);
+  EXPECT_EQ(send("new"), absl::StatusCode::kOk);
+  EXPECT_EQ(send("other"), absl::StatusCode::kInvalidArgument) << "it is not what has committed";
+  EXPECT_EQ(Value(low_), "new");
+}
+
 TEST_P(TransactionsTest, WhoseClientHasUsedTheirSlotAgainAreAborted) {
   const uint32_t low = RegionOf(low_);
   const RequestId id = Id(1);

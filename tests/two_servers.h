@@ -103,9 +103,14 @@ class TwoServersTest : public ::testing::TestWithParam<Durability> {
     std::string part;
     if (read.has_value()) AppendOperation({PartOperationKind::kReadPair, key, {}, PairDigest(key, *read)}, &part);
     AppendOperation({PartOperationKind::kPut, key, value, PairDigest(key, value)}, &part);
+    return PrepareAt(RootOf(RegionOf(key)), id, key, part, primary, others);
+  }
+  // Sends a part to the region that requests to `root` are for.
+  TransactOutcome PrepareAt(Pointer root, const RequestId& id, const std::string& key, const std::string& part,
+                            uint32_t primary, const std::vector<uint32_t>& others) {
     const std::string_view ids(reinterpret_cast<const char*>(others.data()), others.size() * sizeof(uint32_t));
     const TransactionPart message{id, TransactStep::kPrepare, key, static_cast<uint32_t>(part.size()), primary, ids};
-    const std::string reply = Send(RegionOf(key), MakeTransactRequest(RootOf(RegionOf(key)), message), part);
+    const std::string reply = Send(root.region(), MakeTransactRequest(root, message), part);
     const auto parsed = ParseTransactReply(AsBytes(reply), MessageKind::kTransact);
     CELL_CHECK(parsed.ok());
     stamp_ = parsed->fixed.stamp;

@@ -56,6 +56,8 @@ enum class Mutant {
   kRefusedTooEarly,       // A condition that does not hold is answered before what it saw is on disk.
   kStampsAgain,           // A region's next owner does not look at the bounds of stamps in its log.
   kLocksUnseen,           // Readers of memory do not see that a transaction holds a key.
+  kHeldUnshown,           // The owner of a table's part does not show readers which keys transactions hold.
+  kHeldStillBelow,        // A held key of a part that was split off is still found in the part below.
   kPrepareUnsynced,       // A transaction counts as prepared before that is on disk.
   kNoTombstone,           // A transaction that was asked about, and not known, may still commit.
   kCommitPiecemeal,       // The writes of a transaction are seen one after the other.
@@ -154,6 +156,8 @@ inline constexpr std::array kMutantNames = {
     MutantName{Mutant::kRefusedTooEarly, "refused-too-early", false},
     MutantName{Mutant::kStampsAgain, "stamps-again", false},
     MutantName{Mutant::kLocksUnseen, "locks-unseen", false},
+    MutantName{Mutant::kHeldUnshown, "held-unshown", false},
+    MutantName{Mutant::kHeldStillBelow, "held-still-below", false},
     MutantName{Mutant::kPrepareUnsynced, "prepare-unsynced", false},
     MutantName{Mutant::kNoTombstone, "no-tombstone", false},
     MutantName{Mutant::kCommitPiecemeal, "commit-piecemeal", false},

@@ -427,7 +427,7 @@ class Client {
   absl::StatusOr<std::optional<int64_t>> TimeLeftNs(std::string_view key, const CallOptions& options = {});
   Scan NewScan(ScanOptions options);
 
-  // Begins a transaction over the tree (transaction.h).
+  // Begins a transaction over the tree and tables (transaction.h).
   Transaction Begin();
   // Runs `body` in a transaction, and commits it. While it is aborted, begins again, after a pause that grows, until
   // the timeout. Any other error ends it, and is returned; so `body` can give up by returning one. `body` must do
@@ -439,10 +439,10 @@ class Client {
   // FailedPrecondition if that is too late.
   absl::StatusOr<std::optional<Committed>> Outcome(const TransactionId& id, const CallOptions& options = {});
 
-  // Takes a snapshot: what the tree, or a range of it, has at one moment (snapshot.h). Writes of the range wait
-  // meanwhile, for some round trips, and at most for 200 ms. Tries again while a region has writes under way for too
-  // long, or changes. Returns DeadlineExceeded if none was taken in time, ResourceExhausted if there are too many
-  // snapshots of a region, and PermissionDenied if the user may not scan the whole range.
+  // Takes a snapshot: what the tree, or a range of it, has at one moment (snapshot.h). Writes to the regions that have
+  // the range wait meanwhile, for some round trips, and at most for 200 ms. Tries again while a region has writes under
+  // way for too long, or changes. Returns DeadlineExceeded if none was taken in time, ResourceExhausted if there are
+  // too many snapshots of a region, and PermissionDenied if the user may not scan the whole range.
   absl::StatusOr<Snapshot> TakeSnapshot(const SnapshotOptions& options);
   Task<absl::StatusOr<Snapshot>> AsyncTakeSnapshot(SnapshotOptions options);
 

@@ -7,6 +7,7 @@
 #include "cell/client/call/calls.h"
 #include "cell/client/call/transact.h"
 #include "cell/client/session/session.h"
+#include "cell/client/table/table_operations.h"
 #include "cell/client/tree/tree_operations.h"
 #include "fmt/format.h"
 
@@ -39,15 +40,23 @@ absl::Status Transaction::CheckOpen() const {
 
 Task<absl::StatusOr<Value>> Transaction::AsyncGet(std::string_view key, CallOptions options) {
   if (const absl::Status open = CheckOpen(); !open.ok()) co_return open;
-  if (const auto write = set_->writes.find(key); write != set_->writes.end()) co_return write->second.value;
+  if (const Value* const own = set_->Own({{}, key}); own != nullptr) co_return *own;
   LeafToken token;
   const absl::StatusOr<Value> value = co_await GetFromTree(client_->session_.get(), key, options, &token);
   if (!value.ok()) co_return value.status();
   if (const absl::Status open = CheckOpen(); !open.ok()) co_return open;
-  const bool exists = value->has_value();
-  const TransactionSet::Read read{exists, exists ? PairDigest(key, **value) : 0, token};
-  const auto [it, first] = set_->reads.try_emplace(std::string(key), read);
-  if (!first && (it->second.exists != exists || it->second.digest != read.digest)) co_return Changed(key);
+  if (!set_->NoteRead({{}, key}, *value, token)) co_return Changed(key);
+  co_return *value;
+}
+
+Task<absl::StatusOr<Value>> Transaction::AsyncGet(const Table& table, std::string_view key, CallOptions options) {
+  if (const absl::Status open = CheckOpen(); !open.ok()) co_return open;
+  if (const Value* const own = set_->Own({table.name(), key}); own != nullptr) co_return *own;
+  const absl::StatusOr<Value> value =
+      co_await GetFromTable(client_->session_.get(), &table.name(), key, /*serializable=*/true, options);
+  if (!value.ok()) co_return value.status();
+  if (const absl::Status open = CheckOpen(); !open.ok()) co_return open;
+  if (!set_->NoteRead({table.name(), key}, *value, {})) co_return Changed(key);
   co_return *value;
 }
 
@@ -84,16 +93,16 @@ Task<absl::StatusOr<Transaction::Pairs>> Transaction::AsyncScan(ScanOptions opti
 
   Pairs seen;
   auto pair = stored.begin();
-  auto write = set_->writes.lower_bound(range.from);
-  const auto writes_end = range.to.empty() ? set_->writes.end() : set_->writes.lower_bound(range.to);
+  auto write = set_->writes.lower_bound(TransactionSet::PlaceView({}, range.from));
+  const auto writes_end = range.to.empty() ? set_->EndOfTree() : set_->writes.lower_bound({{}, range.to});
   while (pair != stored.end() || write != writes_end) {
-    const bool own = write != writes_end && (pair == stored.end() || write->first <= pair->first);
+    const bool own = write != writes_end && (pair == stored.end() || write->first.second <= pair->first);
     if (!own) {
       seen.push_back(std::move(*pair++));
       continue;
     }
-    if (pair != stored.end() && write->first == pair->first) ++pair;
-    if (write->second.value.has_value()) seen.emplace_back(write->first, *write->second.value);
+    if (pair != stored.end() && write->first.second == pair->first) ++pair;
+    if (write->second.value.has_value()) seen.emplace_back(write->first.second, *write->second.value);
     ++write;
   }
   if (seen.size() > limit) {
@@ -125,25 +134,46 @@ absl::StatusOr<std::vector<Value>> Transaction::MultiGet(absl::Span<const std::s
   return client_->RunAll(&gets);
 }
 
+absl::StatusOr<Value> Transaction::Get(const Table& table, std::string_view key, const CallOptions& options) {
+  return client_->Run(AsyncGet(table, key, options));
+}
+
+absl::StatusOr<std::vector<Value>> Transaction::MultiGet(const Table& table, absl::Span<const std::string_view> keys,
+                                                         const CallOptions& options) {
+  std::vector<Task<absl::StatusOr<Value>>> gets;
+  for (const std::string_view key : keys) gets.push_back(AsyncGet(table, key, options));
+  return client_->RunAll(&gets);
+}
+
 absl::StatusOr<Transaction::Pairs> Transaction::Scan(const ScanOptions& options) {
   return client_->Run(AsyncScan(options));
 }
 
-absl::Status Transaction::Put(std::string_view key, std::string_view value, Expires expires) {
+absl::Status Transaction::NoteWrite(std::string_view table, std::string_view key, std::optional<std::string_view> value,
+                                    uint64_t expires) {
   RETURN_IF_ERROR(CheckOpen());
-  RETURN_IF_ERROR(CheckRoomFor(*set_, key, value));
-  RETURN_IF_ERROR(CheckKey(key, client_->key_bytes_max(), "this cluster's nodes"));
-  RETURN_IF_ERROR(CheckWrite({key, value}));
-  set_->NoteWrite(key, TransactionSet::Write{std::string(value), expires.on_wire()});
+  RETURN_IF_ERROR(CheckRoomFor(*set_, {table, key}, value.value_or("")));
+  RETURN_IF_ERROR(table.empty() ? CheckKey(key, client_->key_bytes_max(), "this cluster's nodes")
+                                : CheckKey(key, kHashKeyBytesMax, "Pilaf tables"));
+  if (value.has_value()) RETURN_IF_ERROR(CheckWrite({key, *value}));
+  TransactionSet::Write write{std::nullopt, expires};
+  if (value.has_value()) write.value = std::string(*value);
+  set_->NoteWrite({table, key}, std::move(write));
   return absl::OkStatus();
 }
 
-absl::Status Transaction::Delete(std::string_view key) {
-  RETURN_IF_ERROR(CheckOpen());
-  RETURN_IF_ERROR(CheckRoomFor(*set_, key, {}));
-  RETURN_IF_ERROR(CheckKey(key, client_->key_bytes_max(), "this cluster's nodes"));
-  set_->NoteWrite(key, TransactionSet::Write{});
-  return absl::OkStatus();
+absl::Status Transaction::Put(std::string_view key, std::string_view value, Expires expires) {
+  return NoteWrite({}, key, value, expires.on_wire());
+}
+
+absl::Status Transaction::Delete(std::string_view key) { return NoteWrite({}, key, std::nullopt, 0); }
+
+absl::Status Transaction::Put(const Table& table, std::string_view key, std::string_view value, Expires expires) {
+  return NoteWrite(table.name(), key, value, expires.on_wire());
+}
+
+absl::Status Transaction::Delete(const Table& table, std::string_view key) {
+  return NoteWrite(table.name(), key, std::nullopt, 0);
 }
 
 absl::StatusOr<Committed> Transaction::Commit(const CallOptions& options) { return client_->Run(AsyncCommit(options)); }

@@ -1,15 +1,19 @@
-// Transaction reads and writes several keys of the tree at one moment, whichever servers have them.
+// Transaction reads and writes several keys of the tree, and of Pilaf tables, at one moment, whichever servers have
+// them.
 //
-//   absl::StatusOr<Committed> moved = client->RunTransaction([](Transaction* tx) -> absl::Status {
-//     ASSIGN_OR_RETURN(const std::optional<std::string> a, tx->Get("account/a"));
+//   const auto move = [](cell::Transaction* tx) -> absl::Status {
+//     const absl::StatusOr<std::optional<std::string>> from = tx->Get("account/a");
+//     if (!from.ok()) return from.status();
 //     ...
-//     RETURN_IF_ERROR(tx->Put("account/a", less));
+//     if (const absl::Status put = tx->Put("account/a", less); !put.ok()) return put;
 //     return tx->Put("account/b", more);
-//   });
+//   };
+//   const absl::StatusOr<cell::Committed> moved = client->RunTransaction(move);
 //
-// Transactions are strictly serializable, with each other and with all other reads and writes of the tree: there is an
-// order in which each of them happens at once, and one that begins after another has ended comes after it. That
-// includes scans: no key appears in a range that a transaction has read before it commits (docs/transactions.md).
+// Transactions are strictly serializable, with each other and with all other reads and writes of the tree and of
+// tables: there is an order in which each of them happens at once, and one that begins after another has ended comes
+// after it. That includes scans: no key appears in a range that a transaction has read before it commits
+// (docs/transactions.md).
 //
 // Nothing is locked before Commit. What a transaction has read is checked then, and if it has changed, nothing is
 // written and Commit returns Aborted: begin again, or let Client::RunTransaction do so. Until Commit has returned OK,
@@ -47,7 +51,8 @@ struct TransactionId {
   uint64_t number = 0;
   uint64_t until = 0;
   uint16_t slot = 0;
-  std::string key = {};  // One that its primary region has.
+  std::string key = {};    // One that its primary region has.
+  std::string table = {};  // The table of the key; empty: it is one of the tree.
 };
 
 class Transaction {
@@ -65,6 +70,12 @@ class Transaction {
   absl::StatusOr<std::optional<std::string>> Get(std::string_view key, const CallOptions& options = {});
   absl::StatusOr<std::vector<std::optional<std::string>>> MultiGet(absl::Span<const std::string_view> keys,
                                                                    const CallOptions& options = {});
+  // Work like these for keys of a table, which must outlive the call. Return NotFound if it was dropped.
+  absl::StatusOr<std::optional<std::string>> Get(const Table& table, std::string_view key,
+                                                 const CallOptions& options = {});
+  absl::StatusOr<std::vector<std::optional<std::string>>> MultiGet(const Table& table,
+                                                                   absl::Span<const std::string_view> keys,
+                                                                   const CallOptions& options = {});
   // Returns the pairs of a range, in the order of the scan. `options.keys_only` is not for transactions.
   using Pairs = std::vector<std::pair<std::string, std::string>>;
   absl::StatusOr<Pairs> Scan(const ScanOptions& options);
@@ -72,6 +83,9 @@ class Transaction {
   // be stored, and for more than a transaction can write. Commit returns InvalidArgument for an expiry that cannot be.
   absl::Status Put(std::string_view key, std::string_view value, Expires expires = Expires::Never());
   absl::Status Delete(std::string_view key);
+  absl::Status Put(const Table& table, std::string_view key, std::string_view value,
+                   Expires expires = Expires::Never());
+  absl::Status Delete(const Table& table, std::string_view key);
 
   // Commits, and ends the transaction. Returns Aborted if something that was read has changed, or another transaction
   // holds a key: nothing was written. If IsMaybeApplied, all of it was written, or nothing, or will be: Client::Outcome
@@ -81,6 +95,8 @@ class Transaction {
   const TransactionId& id() const;
 
   Task<absl::StatusOr<std::optional<std::string>>> AsyncGet(std::string_view key, CallOptions options = {});
+  Task<absl::StatusOr<std::optional<std::string>>> AsyncGet(const Table& table, std::string_view key,
+                                                            CallOptions options = {});
   Task<absl::StatusOr<Pairs>> AsyncScan(ScanOptions options);
   Task<absl::StatusOr<Committed>> AsyncCommit(CallOptions options = {});
 
@@ -88,6 +104,9 @@ class Transaction {
   friend class Client;  // Client::Begin makes them.
   explicit Transaction(Client* client);
   absl::Status CheckOpen() const;
+  // `table` is the name of the table, or empty.
+  absl::Status NoteWrite(std::string_view table, std::string_view key, std::optional<std::string_view> value,
+                         uint64_t expires);
 
   Client* client_;
   std::unique_ptr<TransactionSet> set_;

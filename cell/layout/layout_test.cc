@@ -58,19 +58,19 @@ TEST(Limits, TheLargestEntriesLeaveACutForASplit) {
 
 TEST(Wire, GoldenRequests) {
   EXPECT_EQ(Hex(MakeKeyRequest(MessageKind::kGet, Pointer(1, 4096), Pointer(), "key")),
-            "02000e0023000000"
+            "02000f0023000000"
             "0010000000010000"
             "0000000000000000"
             "0300000000000000"
             "6b6579");
   EXPECT_EQ(Hex(MakeKeyRequest(MessageKind::kGet, Pointer(1, 4096), Pointer(), "key", 3)),
-            "02000e0023000000"
+            "02000f0023000000"
             "0010000000010000"
             "0000000000000000"
             "0300030000000000"
             "6b6579");
   EXPECT_EQ(Hex(MakePutRequest(Pointer(1, 4096), Pointer(1, 8192), 0x1122334455667788, "k", 5, 0, 9)),
-            "03000e0036000000"
+            "03000f0036000000"
             "0010000000010000"
             "0020000000010000"
             "8877665544332211"
@@ -79,7 +79,7 @@ TEST(Wire, GoldenRequests) {
             "6b");
   ConditionalWrite write{"k", {ConditionKind::kValue, 0, "old"}, 5, 0x1122334455667788, 9, 0};
   EXPECT_EQ(Hex(MakeWriteIfRequest(Pointer(1, 4096), Pointer(1, 8192), write)),
-            "14000e0049000000"
+            "14000f0049000000"
             "0010000000010000"
             "0020000000010000"
             "8877665544332211"
@@ -90,7 +90,7 @@ TEST(Wire, GoldenRequests) {
             "6b6f6c64");
   write = {"k", {ConditionKind::kStamp, 7}};
   EXPECT_EQ(Hex(MakeWriteIfRequest(Pointer(1, 4096), {}, write)),
-            "14000e0041000000"
+            "14000f0041000000"
             "0010000000010000"
             "0000000000000000"
             "0000000000000000"
@@ -101,7 +101,7 @@ TEST(Wire, GoldenRequests) {
             "6b");
   FunctionOnKey function{"k", "add", 5, 0, 0, {0x1122334455667788, 2, 3, 4}, true};
   EXPECT_EQ(Hex(MakeFunctionRequest(MessageKind::kApply, Pointer(1, 4096), function)),
-            "15000e0041000000"
+            "15000f0041000000"
             "0010000000010000"
             "8877665544332211"
             "0200000000000000"
@@ -111,7 +111,7 @@ TEST(Wire, GoldenRequests) {
             "6b616464");
   function = {"k", "add", 5, 2, 0};
   EXPECT_EQ(Hex(MakeFunctionRequest(MessageKind::kApply, Pointer(1, 4096), function)),
-            "15000e003c000000"
+            "15000f003c000000"
             "0010000000010000"
             "0000000000000000"
             "0000000000000000"
@@ -121,7 +121,7 @@ TEST(Wire, GoldenRequests) {
             "6b616464");
   function = {"k", "sum", 1, 0, 4};
   EXPECT_EQ(Hex(MakeFunctionRequest(MessageKind::kEvaluate, Pointer(1, 4096), function)),
-            "16000e003d000000"
+            "16000f003d000000"
             "0010000000010000"
             "0000000000000000"
             "0000000000000000"
@@ -132,31 +132,31 @@ TEST(Wire, GoldenRequests) {
   const std::string to = "z";
   EXPECT_EQ(Hex(MakeScanRequest(Pointer(1, 4096), "ab", to,
                                 {.limit = 10, .reply_bytes_max = 4096, .keys_only = true, .down = true})),
-            "05000e0023000000"
+            "05000f0023000000"
             "0010000000010000"
             "0a00000000100000"
             "0200010001010100"
             "61627a");
   EXPECT_EQ(Hex(MakeRangeRequest(MessageKind::kCount, Pointer(1, 4096), "ab", to)),
-            "0b000e001b000000"
+            "0b000f001b000000"
             "0010000000010000"
             "0200010000000000"
             "61627a");
   EXPECT_EQ(Hex(MakeRangeRequest(MessageKind::kDeleteRange, Pointer(1, 4096), "a", "")),
-            "0c000e0019000000"
+            "0c000f0019000000"
             "0010000000010000"
             "0100000000000000"
             "61");
   EXPECT_EQ(Hex(MakeFetchRequest(Pointer(1, 8192), 100)),
-            "06000e0018000000"
+            "06000f0018000000"
             "0020000000010000"
             "6400000000000000");
   EXPECT_EQ(Hex(MakeFetchRequest(Pointer(0, 8192), 100, 3)),
-            "06000e0018000000"
+            "06000f0018000000"
             "0020000000000000"
             "6400000003000000");
   EXPECT_EQ(Hex(MakeUploadRequest(2, 7, 1)),
-            "07000e0011000000"
+            "07000f0011000000"
             "0700000002000000");
 }
 
@@ -167,10 +167,10 @@ std::string HexOf(const T& fixed) {
 
 TEST(Wire, GoldenRequestsForTheTable) {
   EXPECT_EQ(Hex(MakeTableVersionRequest(0x1122334455667788)),
-            "0e000e0010000000"
+            "0e000f0010000000"
             "8877665544332211");
   EXPECT_EQ(Hex(MakeTablePartRequest({TablePartKind::kShard, 0x11223344, 7}, 9)),
-            "0f000e0020000000"
+            "0f000f0020000000"
             "0200000044332211"
             "0700000000000000"
             "0900000000000000");
@@ -267,7 +267,7 @@ TEST(RegionLayout, Golden) {
   header.extents_bytes = 0x10000000;
   EXPECT_EQ(Hex({reinterpret_cast<const char*>(&header), 64}),
             "434c435245474e31"
-            "0400000002000000"
+            "0500000002000000"
             "0004000000000100"
             "0010000000000000"
             "0010000400000000"

@@ -26,7 +26,8 @@
 namespace cell {
 
 inline constexpr uint64_t kRegionMagic = 0x314e474552434c43;  // "CLCREGN1" in memory order
-inline constexpr uint32_t kLayoutVersion = 4;  // 2: inline pairs, and stamps. 3: expiries. 4: the bound of stamps.
+inline constexpr uint32_t kLayoutVersion =
+    5;  // 2: inline pairs, stamps. 3: expiries. 4: bounds of stamps. 5: keys that are held.
 inline constexpr size_t kRegionHeaderBytes = 4096;
 inline constexpr uint64_t kExtentsBytesMax = uint64_t{32} << 30;
 

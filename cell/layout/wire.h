@@ -28,7 +28,7 @@
 
 namespace cell {
 
-inline constexpr uint16_t kWireVersion = 14;  // 14: kSnapshot, kGetSnapshot, kScanSnapshot.
+inline constexpr uint16_t kWireVersion = 15;  // 15: tables in transactions (HashSlot::held).
 
 // Limits the values in replies to gets and scans. Larger values are fetched by separate messages.
 inline constexpr size_t kInlineValueBytesMax = 4096;

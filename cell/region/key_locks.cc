@@ -9,12 +9,16 @@ bool KeyLocks::MayReadRange(std::string_view from, std::string_view to, const Ow
   return true;
 }
 
-bool KeyLocks::MayWrite(std::string_view key, const Owner& owner) const {
-  if (!MayRead(key, owner)) return false;
-  const auto [begin, end] = readers_.equal_range(key);
-  if (std::any_of(begin, end, [&](const auto& reader) { return reader.second != owner; })) return false;
+bool KeyLocks::MayWriteAll(absl::Span<const std::string_view> keys, const Owner& owner) const {
+  for (const std::string_view key : keys) {
+    if (!MayRead(key, owner)) return false;
+    const auto [begin, end] = readers_.equal_range(key);
+    if (std::any_of(begin, end, [&](const auto& reader) { return reader.second != owner; })) return false;
+  }
   return std::none_of(ranges_.begin(), ranges_.end(), [&](const Range& range) {
-    return range.owner != owner && key >= range.from && (range.to.empty() || key < range.to);
+    if (range.owner == owner) return false;
+    const auto first = std::lower_bound(keys.begin(), keys.end(), std::string_view(range.from));
+    return first != keys.end() && (range.to.empty() || *first < range.to);
   });
 }
 

@@ -14,6 +14,8 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/types/span.h"
+
 namespace cell {
 
 class KeyLocks {
@@ -32,7 +34,9 @@ class KeyLocks {
     return it == writers_.end() || it->second == owner;
   }
   bool MayReadRange(std::string_view from, std::string_view to, const Owner& owner = kNobody) const;
-  bool MayWrite(std::string_view key, const Owner& owner = kNobody) const;
+  bool MayWrite(std::string_view key, const Owner& owner = kNobody) const { return MayWriteAll({&key, 1}, owner); }
+  // Returns whether this owner may write all of these keys, which are in order.
+  bool MayWriteAll(absl::Span<const std::string_view> keys, const Owner& owner) const;
   bool MayWriteRange(std::string_view from, std::string_view to) const;
 
   // Return whether a key in [low, high) is held to be written: readers of memory must ask then. No `high`: to the end.

@@ -32,15 +32,18 @@ const Outcome* Outcomes::Find(const RequestId& id) const {
 }
 
 absl::Status Outcomes::MakeRoom(const RequestId& id, uint32_t user, uint64_t last_stamp) {
-  if (by_slot_.size() >= forget_at_size_ && last_stamp >= forget_at_stamp_) {
+  const auto count_of = [&] {
+    const auto its = by_user_.find(user);
+    return its == by_user_.end() ? 0 : its->second;
+  };
+  const bool much = by_slot_.size() >= forget_at_size_ || count_of() >= max_ / 2;
+  if (much && last_stamp >= forget_at_stamp_) {
     Forget(last_stamp);
     forget_at_size_ = std::min(std::max(kForgetAtSizeMin, 2 * by_slot_.size()), max_);
     forget_at_stamp_ = last_stamp + kForgetEveryNs;
   }
   if (by_slot_.contains(SlotOf(id))) return absl::OkStatus();
-  const auto its = by_user_.find(user);
-  const size_t of_user = its == by_user_.end() ? 0 : its->second;
-  if (by_slot_.size() < max_ && of_user < max_ / 2) return absl::OkStatus();
+  if (by_slot_.size() < max_ && count_of() < max_ / 2) return absl::OkStatus();
   return absl::UnavailableError(
       fmt::format("too many functions were applied, or transactions committed, in this region by {} within a minute, "
                   "each with a new id; nothing was written",

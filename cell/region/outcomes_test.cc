@@ -122,5 +122,18 @@ TEST(Outcomes, AreCodedAsTheyAre) {
   EXPECT_EQ(OutcomeBytes(EncodeOutcome(wrong)), std::nullopt);
 }
 
+// Otherwise a user who has had many would be refused for as long as others do not fill the rest.
+TEST(Outcomes, AUserWithAsManyAsItMayHaveHasRoomAgainWhenTheirTimeIsOver) {
+  Outcomes outcomes;
+  const RequestId more{Outcomes::kMax, 1, 1'000'000'000, 0};
+  for (uint64_t client = 1; client <= Outcomes::kMax / 2; ++client) {
+    ASSERT_TRUE(outcomes.MakeRoom({client, 1, 100, 0}, kUser, 50).ok());
+    outcomes.Remember(Of(client, 0, 1));
+  }
+  EXPECT_EQ(outcomes.MakeRoom(more, kUser, 60).code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(outcomes.MakeRoom(more, kUser, 500'000'000).ok());
+  EXPECT_EQ(outcomes.size(), 0u);
+}
+
 }  // namespace
 }  // namespace cell

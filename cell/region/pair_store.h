@@ -17,6 +17,7 @@
 #include "absl/types/span.h"
 #include "cell/base/bytes.h"
 #include "cell/layout/expiry.h"
+#include "cell/layout/limits.h"
 #include "cell/layout/log_record.h"
 #include "cell/layout/region.h"
 #include "cell/region/extent_allocator.h"
@@ -71,6 +72,43 @@ class PairStore {
   // looked at all pairs.
   Expiry first_expiry() const { return first_expiry_; }
 
+  // Returns a stamp for a pair of a meganode, or for a transaction: above all that this region has given, and not below
+  // the clock's time if it can help it. This is hybrid logical time (Kulkarni et al., OPODIS 2014). It does not follow
+  // a clock that would use up the stamps which are left below the bound.
+  uint64_t NextStamp() {
+    uint64_t& last = memory_->header().last_stamp;
+    const uint64_t time = ClusterTime();
+    last = std::max(last + 1, time + kStampsLeft <= memory_->header().stamp_bound ? time : 0);
+    return last;
+  }
+  // A region with a log gives no stamp above its bound, which is on disk, so that no later owner gives one again. Puts
+  // return Unavailable when none is left. NextStampBound returns the bound that the log should have next, or nullopt if
+  // `bound`, the last one in the log, will do. REQUIRES for set_stamp_bound: it is on disk.
+  std::optional<uint64_t> NextStampBound(uint64_t bound) const {
+    const uint64_t time = std::max(header().last_stamp, ClusterTime());
+    if (time + kStampsAhead / 2 <= bound || bound == kLastStampMax) return std::nullopt;
+    return std::min(time + kStampsAhead, kLastStampMax);
+  }
+  // Returns Unavailable if no stamp is left.
+  absl::Status CheckStamps() const {
+    if (header().last_stamp < header().stamp_bound) return absl::OkStatus();
+    return absl::UnavailableError(
+        fmt::format("region {} has no stamps left until more are on disk; nothing was written", region()));
+  }
+  // Returns whether there will soon be no stamps left.
+  bool WantsStamps() const { return header().last_stamp + kStampsLeft > header().stamp_bound; }
+  void set_stamp_bound(uint64_t bound) { memory_->header().stamp_bound = bound; }
+  // Makes the next stamps later than this one.
+  void RaiseLastStamp(uint64_t stamp) {
+    uint64_t& last = memory_->header().last_stamp;
+    last = std::max(last, stamp);
+  }
+
+  // Shows readers of memory that a transaction holds a key from now on, or no longer: they must ask while it does.
+  virtual void ShowHeld(std::string_view key, bool held) = 0;
+  // Sets how many writes that were prepared need room for an unknown time, beside those of Ahead.
+  virtual void set_writes_kept(size_t /*writes*/) {}
+
   // Names a leaf of a meganode by its low key, or some slots or a bucket of a table by the number of the first.
   struct Place {
     std::string key;
@@ -110,6 +148,7 @@ class PairStore {
     size_t writes = 0;   // Upper bound of their number.
     bool of_key = true;  // Whether one of them may have the same key. If not, a stored pair is replaced by one that
                          // takes no more room without any room in reserve.
+    bool again = false;  // The region's former owner had prepared it, so what set_writes_kept keeps for it is enough.
   };
   struct Prepared {
     uint64_t extent = 0;  // Offset; 0: the pair is in `record`.
@@ -244,6 +283,9 @@ class PairStore {
 
  private:
   friend class ExpirySweep;
+
+  static constexpr uint64_t kStampsAhead = 10'000'000'000;  // As nanoseconds: how far a bound is ahead of the clock.
+  static constexpr uint64_t kStampsLeft = kStampsAhead / 4;
 
   std::function<int64_t()> cluster_time_;
   Expiry first_expiry_;

@@ -27,7 +27,7 @@ struct SnapshotOfUser {
   auto operator<=>(const SnapshotOfUser&) const = default;
 };
 
-// What a pair was when a snapshot was taken.
+// A pair as it was when a snapshot was taken.
 struct PairBefore {
   std::string value;
   Expiry expiry = kNeverExpires;
@@ -37,7 +37,7 @@ struct PairBefore {
 // Null: the key was not there. Several snapshots may keep the same.
 using PairKept = std::shared_ptr<const PairBefore>;
 
-// What is kept of one snapshot.
+// All that is kept of one snapshot.
 struct KeptPairs {
   uint64_t time = 0;  // Cluster time: pairs with an earlier expiry are not in it. 0: it is not known yet.
   std::map<std::string, PairKept, std::less<>> changed;  // Keys that have changed since.

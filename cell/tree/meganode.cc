@@ -103,12 +103,17 @@ bool Meganode::NodesLeftForSplit(size_t ahead) const {
   return left >= (ahead + 1) * one + levels + 6 + kept;
 }
 
+bool Meganode::NodesLeftForKept(uint64_t writes) const {
+  const uint64_t one = static_cast<uint64_t>(Node(root_).level()) + 3;  // Of one, as in NodesLeftForSplit.
+  return header().node_count - header().nodes_used >= kNodesPerKept * writes + one;
+}
+
 bool Meganode::IsLocked(const NodeView& node) const {
   if (locks_ == nullptr || locks_->hides_nothing() || !node.holds_pairs()) return false;
   return node.has_high() ? locks_->HidesAny(node.low_key(), node.high_key()) : locks_->HidesAny(node.low_key());
 }
 
-void Meganode::ShowLock(std::string_view key) {
+void Meganode::ShowHeld(std::string_view key, bool) {
   const absl::StatusOr<Descent> descent = Descend(key, 0);
   if (!descent.ok() || tier() != 0) return;
   const NodeView leaf = Node(descent->node);
@@ -249,12 +254,6 @@ absl::StatusOr<bool> Meganode::Put(std::string_view key, std::string_view value,
   return PutChecked(key, value, crc, hint, std::nullopt, expiry);
 }
 
-absl::Status Meganode::CheckStamps() const {
-  if (header().last_stamp < header().stamp_bound) return absl::OkStatus();
-  return absl::UnavailableError(
-      fmt::format("region {} has no stamps left until more are on disk; nothing was written", region()));
-}
-
 absl::StatusOr<bool> Meganode::PutChecked(std::string_view key, std::string_view value, uint64_t crc, Pointer hint,
                                           std::optional<uint64_t> stamp, Expiry expiry) {
   Descent descent;
@@ -285,7 +284,7 @@ absl::StatusOr<Meganode::Prepared> Meganode::Prepare(std::string_view key, std::
   RETURN_IF_ERROR(CheckStamps());
   if (!Covers(key)) return NotHere(Walk::Step::kElsewhere, key);
   const bool is_inline = IsInline(key, value, expiry);
-  if (!NodesLeftForSplit(ahead.writes)) {
+  if (!(ahead.again ? NodesLeftForKept(writes_kept_ + 1) : NodesLeftForSplit(ahead.writes))) {
     // A pair that is stored, and stays, is replaced without more nodes unless its entry grows. The writes ahead of this
     // one change other entries, and may move this one to another leaf, but leave its size as it is.
     if (ahead.of_key) return NoNodes();

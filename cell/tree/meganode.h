@@ -99,34 +99,6 @@ class Meganode : public PairStore {
   // Returns how many entries were deleted since this was constructed, or last split.
   uint64_t deleted() const { return deletes_; }
 
-  // Returns a stamp above all that this region has given, and not below the clock's time if it can help it: hybrid
-  // logical time (Kulkarni et al., OPODIS 2014). It does not follow a clock that would use up the stamps which are left
-  // below the bound.
-  uint64_t NextStamp() {
-    uint64_t& last = memory_->header().last_stamp;
-    const uint64_t time = ClusterTime();
-    last = std::max(last + 1, time + kStampsLeft <= memory_->header().stamp_bound ? time : 0);
-    return last;
-  }
-  // A region with a log gives no stamp above its bound, which is on disk, so that no later owner gives one again. Puts
-  // return Unavailable when none is left. NextStampBound returns the bound that the log should have next, or nullopt if
-  // `bound`, the last one in the log, will do. REQUIRES for set_stamp_bound: it is on disk.
-  std::optional<uint64_t> NextStampBound(uint64_t bound) const {
-    const uint64_t time = std::max(header().last_stamp, ClusterTime());
-    if (time + kStampsAhead / 2 <= bound || bound == kLastStampMax) return std::nullopt;
-    return std::min(time + kStampsAhead, kLastStampMax);
-  }
-  // Returns Unavailable if no stamp is left.
-  absl::Status CheckStamps() const;
-  // Returns whether there will soon be no stamps left.
-  bool WantsStamps() const { return header().last_stamp + kStampsLeft > header().stamp_bound; }
-  void set_stamp_bound(uint64_t bound) { memory_->header().stamp_bound = bound; }
-  // Makes the next stamps later than this one.
-  void RaiseLastStamp(uint64_t stamp) {
-    uint64_t& last = memory_->header().last_stamp;
-    last = std::max(last, stamp);
-  }
-
   // Sets a function that is called with the key before its pair changes or is deleted, and with the pair if there is
   // one, whether or not it has expired; with DataLoss if the leaf was damaged in memory. The pair's value is valid
   // until the call ends. The change may still fail. Not for pairs that come with a whole leaf (AppendLeaf), or go with
@@ -136,12 +108,12 @@ class Meganode : public PairStore {
   void set_before_change(BeforeChange before_change) { before_change_ = std::move(before_change); }
 
   // Sets the locks of transactions, which must outlive this. Leaves whose range has a key that one of them may write
-  // are published as locked (kNodeLocked) from now on. After each change of `locks`, call ShowLock with the keys.
+  // are published as locked (kNodeLocked) from now on. After each change of `locks`, call ShowHeld with the keys.
   void set_locks(const KeyLocks* locks) { locks_ = locks; }
-  // Publishes the leaf of the key as locked, or as no longer locked, unless it is so already.
-  void ShowLock(std::string_view key);
-  // Keeps nodes free for so many writes, which are prepared, and committed at some time.
-  void set_writes_kept(size_t writes) { writes_kept_ = writes; }
+  // Publishes the leaf of the key as the locks say, unless it is so already.
+  void ShowHeld(std::string_view key, bool held) override;
+  // Keeps nodes free for so many writes.
+  void set_writes_kept(size_t writes) override { writes_kept_ = writes; }
 
   // Names a key's leaf, and the pair there if the key is stored and its pair has not expired. The pair's value is valid
   // until the next change.
@@ -373,6 +345,8 @@ class Meganode : public PairStore {
   void MarkGone(Pointer node);
   // Appends an invalidated node to the list of free ones.
   void FreeNode(Pointer node);
+  // Returns whether there are enough free nodes for so many writes that are kept, and for nothing else.
+  bool NodesLeftForKept(uint64_t writes) const;
   bool NodesLeftForSplit(size_t ahead = 0) const;
   bool IsLocked(const NodeView& node) const;
   void Publish(NodeDraft* draft) {
@@ -384,9 +358,6 @@ class Meganode : public PairStore {
     draft->PublishHidden(memory_, draft->view().self().offset());
   }
   void Reveal(Pointer node) { NodeDraft::Reveal(memory_, node.offset(), node_bytes_); }
-
-  static constexpr uint64_t kStampsAhead = 10'000'000'000;  // As nanoseconds: how far a bound is ahead of the clock.
-  static constexpr uint64_t kStampsLeft = kStampsAhead / 4;
 
   Pointer root_;
   const uint32_t node_bytes_;  // Copies of what is constant in the header, which may be damaged.

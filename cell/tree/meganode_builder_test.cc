@@ -32,6 +32,70 @@ std::string RandomKey(Random* random, size_t bytes_max, uint64_t alphabet) {
   return key;
 }
 
+// A region's next owner builds its tree anew, and prepares again what was prepared: there is room for that, and for all
+// of it to be committed, whatever was put after it had been prepared first.
+TEST(MeganodeBuilderTest, HasRoomForWhatWasPreparedBefore) {
+  int kept_in_all = 0, refused = 0;
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(seed);
+    Random random(seed);
+    const RegionShape shape{512, uint64_t{4 << 10} << random.Below(4), 16 << 20};
+    const auto crc = [](const std::string& key, const std::string& value) { return Crc64(value, Crc64(key)); };
+    TestRegion region(shape);
+    Meganode tree(region.memory());
+    std::map<std::string, std::string> stored, kept;
+    for (int failures = 0; failures < 20;) {
+      const std::string key = RandomKey(&random, 40, 20), value(random.Below(100), 'v');
+      if (kept.contains(key)) continue;
+      tree.set_writes_kept(kept.size());
+      if (random.Below(8) == 0) {
+        const auto put = tree.Prepare(key, value, crc(key, value), {0, /*of_key=*/true});
+        failures += !put.ok();
+        if (put.ok()) kept[key] = value;
+      } else {
+        const absl::StatusOr<bool> put = tree.Put(key, value, crc(key, value));
+        failures += !put.ok();
+        if (put.ok()) stored[key] = value;
+      }
+    }
+    kept_in_all += static_cast<int>(kept.size());
+    absl::Status status;
+    for (const double fill : {0.85, 1.0}) {
+      TestRegion next(shape);
+      Meganode rebuilt(next.memory());
+      MeganodeBuilder builder(&rebuilt, fill);
+      status = absl::OkStatus();
+      for (const auto& [key, value] : stored) status.Update(builder.Add(key, value));
+      if (status.ok()) status = builder.Finish();
+      std::vector<std::pair<std::string, PairStore::Prepared>> again;
+      for (const auto& [key, value] : kept) {
+        if (!status.ok()) break;
+        rebuilt.set_writes_kept(again.size());
+        const auto fresh = rebuilt.Prepare(key, value, crc(key, value), {0, /*of_key=*/true});
+        if (fresh.ok()) rebuilt.Discard(*fresh);
+        refused += !fresh.ok();
+        auto put = rebuilt.Prepare(key, value, crc(key, value), {0, /*of_key=*/true, /*again=*/true});
+        status = put.status();
+        if (put.ok()) again.emplace_back(key, *std::move(put));
+      }
+      if (!status.ok()) continue;
+      while (!again.empty()) {
+        const size_t at = random.Below(again.size());
+        rebuilt.Commit(again[at].second, again[at].first);
+        again.erase(again.begin() + static_cast<ptrdiff_t>(at));
+        rebuilt.set_writes_kept(again.size());
+      }
+      std::map<std::string, std::string> all = kept;
+      all.insert(stored.begin(), stored.end());
+      EXPECT_EQ(Contents(rebuilt), all);
+      break;
+    }
+    ASSERT_TRUE(status.ok()) << status;
+  }
+  EXPECT_GT(kept_in_all, 300);
+  EXPECT_GT(refused, 10) << "a put that is new needs more room than one that was prepared before";
+}
+
 TEST(MeganodeBuilderTest, MakesWhatWasAdded) {
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(seed);

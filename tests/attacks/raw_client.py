@@ -8,7 +8,7 @@ import socket
 import struct
 import subprocess
 
-VERSION = 14
+VERSION = 15
 MAGIC = b"CELLHS01"
 HANDSHAKE_VERSION = 2
 CALLS, READS = 1, 2  # What a connection is for.

@@ -63,6 +63,7 @@ MUTANTS = {
     "outcomes-unread": (149, 450),
     "table-age-ignored": (3539, 8000),
     "locks-unseen": (23, 70),
+    "held-unshown": (23, 70),
     "commit-piecemeal": (603, 1800),
     "snapshot-unstill": (411, 1300),
     "snapshot-written": (1095, 3300),
@@ -72,12 +73,13 @@ MUTANTS = {
 }
 # Their seeds are sought among clusters whose logs are in files. The first and the last are protections of files.
 WITHOUT_OBJECTS = {"no-fence", "no-server-lease", "cuckoo-from-front", "no-directory-sync"}
-# Only clients that make transactions find these, and only those that take snapshots the next ones.
+# Only clients that make transactions find these, and only those over tables, or that take snapshots, the next ones.
 WITH_TRANSACTIONS = {"locks-unseen", "commit-piecemeal"}
+WITH_TABLES = {"held-unshown"}
 WITH_SNAPSHOTS = {"snapshot-unstill", "snapshot-written", "snapshot-goes-on", "snapshot-keeps-last", "snapshot-unsplit"}
 
 # No seed is known that finds these. docs/testing.md names the test that finds each, if there is one.
-ELSEWHERE = {"prepare-unsynced", "no-tombstone", "reads-unheld", "token-unchecked", "token-unleased",
+ELSEWHERE = {"held-still-below", "prepare-unsynced", "no-tombstone", "reads-unheld", "token-unchecked", "token-unleased",
              "open-forgotten", "abort-unknown", "no-lease-wait", "lease-by-follower", "held-unleased", "stamp-kept",
              "stamps-again", "refused-forgotten", "outcomes-stay", "outcomes-unsplit", "outcomes-trimmed",
              "reused-node-visible", "join-unlogged", "join-leftovers", "join-always-counts", "joins-without-cut",
@@ -89,8 +91,9 @@ ELSEWHERE = {"prepare-unsynced", "no-tombstone", "reads-unheld", "token-unchecke
 def draws(mutant: str) -> list[str]:
     """Returns the arguments of `sim` that say which clusters and clients the mutant's seeds are sought among."""
     without = ["--without", "objects"] if mutant in WITHOUT_OBJECTS else []
-    transactions = ["--with", "transactions"] if mutant in WITH_TRANSACTIONS | WITH_SNAPSHOTS else []
-    return without + transactions + (["--with", "snapshots"] if mutant in WITH_SNAPSHOTS else [])
+    transactions = ["--with", "transactions"] if mutant in WITH_TRANSACTIONS | WITH_TABLES | WITH_SNAPSHOTS else []
+    more = [argument for name, mutants in (("tables", WITH_TABLES), ("snapshots", WITH_SNAPSHOTS)) if mutant in mutants for argument in ("--with", name)]
+    return without + transactions + more
 
 
 def wrong_seed(sim: str, mutant: str, *arguments: str) -> tuple[int, str] | None:

@@ -413,6 +413,7 @@ bool Draws::Set(std::string_view name, bool on) {
                                                      {"conditions", &conditions},
                                                      {"functions", &functions},
                                                      {"transactions", &transactions},
+                                                     {"tables", &tables},
                                                      {"snapshots", &snapshots},
                                                      {"suspicion", &suspicion},
                                                      {"deadlines", &deadlines},
@@ -544,6 +545,10 @@ SimulationPlan SimulationPlan::Draw(uint64_t seed, const Draws& draws) {
   if (Dice own = dice_for(59); may_snapshot && (plan.transaction_share > 0 || own.Below(3) == 0)) {
     DrawSnapshots(&plan, &own);
   }
+  if (Dice own = dice_for(60); plan.transaction_share > 0 && draws.tables) {
+    if (plan.table_share == 0) plan.table_share = static_cast<double>(own.Below(2)) / 2;
+    plan.transactions_in_table = plan.table_share > 0;
+  }
   std::stable_sort(plan.faults.begin(), plan.faults.end(),
                    [](const FaultPlan& a, const FaultPlan& b) { return a.at_ns < b.at_ns; });
   plan.encrypted = draws.encrypted && !plan.Has(Fault::kRollback);  // LaterReleaseStore changes the format of others.
@@ -572,38 +577,6 @@ EvictionRules SimulationPlan::Rules() const {
   CELL_CHECK(rules.Set("", evict).ok());
   CELL_CHECK(rules.Set(kPinned, Eviction::kNone).ok());
   return rules;
-}
-
-std::string SimulationPlan::NameOf(int user) {
-  return user == 0 ? std::string(Grants::kEveryUser) : fmt::format("u{}", user);
-}
-
-SimulationPlan::Grant SimulationPlan::AnyGrant(Random* random) const {
-  Grant grant;
-  grant.user = NameOf(random->Below(8) == 0 ? 0 : 1 + static_cast<int>(random->Below(static_cast<uint64_t>(users))));
-  const uint64_t kind = random->Below(4);
-  if (kind == 1 && table_share > 0) {
-    grant.scope = {GrantScope::Kind::kTable, "t"};
-  } else if (kind != 0) {  // A prefix of a thousand keys, a hundred, ten, or of a single one.
-    const std::string key = fmt::format("k{:05}", random->Below(static_cast<uint64_t>(keys)));
-    grant.scope = {GrantScope::Kind::kPrefix, key.substr(0, 3 + random->Below(4))};
-  }
-  for (const char* const right : {"read", "scan", "write"}) {
-    if (random->Below(2) == 0) grant.rights.Add(*Rights::Parse(right));
-  }
-  if (grant.rights.empty()) grant.rights = *Rights::Parse("admin");
-  return grant;
-}
-
-std::vector<SimulationPlan::Grant> SimulationPlan::FirstGrants() const {
-  std::vector<Grant> grants;
-  Random random(grants_seed);
-  for (int user = 1; user <= users; ++user) {
-    const uint64_t how = random.Below(4);
-    if (how < 2) grants.push_back({NameOf(user), {}, *Rights::Parse(how == 0 ? "scan,write" : "read,write")});
-    for (uint64_t more = random.Below(4); more > 0; --more) grants.push_back(AnyGrant(&random));
-  }
-  return grants;
 }
 
 bool SimulationPlan::Evicts(std::string_view key, bool in_table, bool expires) const {

@@ -105,6 +105,7 @@ struct Draws {
   bool conditions = true;     // Some writes have conditions, and some gets return stamps.
   bool functions = true;      // Some conditional puts, and some gets, are functions of the servers.
   bool transactions = false;  // Some operations are transactions, in the place of scans and others.
+  bool tables = false;        // Transactions read and write a table as well, if there are transactions.
   bool snapshots = false;     // Some operations take a snapshot and read it for a while.
 
   // Enables the named kind. Returns false if there is no such kind.
@@ -145,15 +146,16 @@ struct SimulationPlan {
   double large_share = 0;   // Fraction of the values that are larger...
   int large_bytes_max = 0;  // ...than those that come with a reply, and have at most this many bytes.
   int cache_level_min = 1;
-  std::array<int, 5> weights{};  // Weights of put, delete, get, contains, scan.
-  std::array<int, 3> paths{};    // Weights of server, client, hybrid.
-  bool one_path_each = false;    // Each client uses only one of them instead.
-  double range_share = 0;        // Fraction of the operations that count or delete a range.
-  double queue_share = 0;        // Fraction of the operations that put keys in order, and take the first one.
-  double condition_share = 0;    // Fraction of the puts and deletes that have a condition.
-  double function_share = 0;     // Fraction of the puts if a value is there, and of the gets, that are functions.
-  double transaction_share = 0;  // Fraction of the operations that are transactions.
-  double snapshot_share = 0;     // Fraction of the operations that take snapshots.
+  std::array<int, 5> weights{};        // Weights of put, delete, get, contains, scan.
+  std::array<int, 3> paths{};          // Weights of server, client, hybrid.
+  bool one_path_each = false;          // Each client uses only one of them instead.
+  double range_share = 0;              // Fraction of the operations that count or delete a range.
+  double queue_share = 0;              // Fraction of the operations that put keys in order, and take the first one.
+  double condition_share = 0;          // Fraction of the puts and deletes that have a condition.
+  double function_share = 0;           // Fraction of the puts if a value is there, and of the gets, that are functions.
+  double transaction_share = 0;        // Fraction of the operations that are transactions.
+  bool transactions_in_table = false;  // They read and write keys of the table, too.
+  double snapshot_share = 0;           // Fraction of the operations that take snapshots.
   // How long servers are still for a snapshot, how long they keep it, and how many bytes of all snapshots.
   int64_t snapshot_still_ns = SnapshotLimits{}.still_ns;
   int64_t snapshot_kept_ns = SnapshotLimits{}.kept_ns_max;

@@ -64,6 +64,7 @@ void EachField(Plan& plan, Visit&& visit) {
   visit("condition_share", plan.condition_share);
   visit("function_share", plan.function_share);
   visit("transaction_share", plan.transaction_share);
+  visit("transactions_in_table", plan.transactions_in_table);
   visit("snapshot_share", plan.snapshot_share);
   visit("snapshot_still_ns", plan.snapshot_still_ns);
   visit("snapshot_kept_ns", plan.snapshot_kept_ns);
@@ -237,7 +238,7 @@ std::string SimulationPlan::Summary() const {
   return fmt::format(
       "{} servers and {} to come, durability {}{}{}, nodes of {} B, meganodes of {} KB, {} region ids; {} clients with "
       "{} operations in flight on {} keys ({} hot, {:.0f} % in a queue, {:.0f} % of ranges, tides of {} us, {:.0f} % "
-      "of writes with conditions, {:.0f} % by functions, {:.0f} % in transactions, {:.0f} % expire within {} us), {} "
+      "of writes with conditions, {:.0f} % by functions, {:.0f} % in transactions{}, {:.0f} % expire within {} us), {} "
       "users with grants, evict "
       "{}, {:.0f} % of values up to {} KB, {:.0f} % in a table ({} B buckets), clocks "
       "within {} ppm; {} us; "
@@ -245,9 +246,10 @@ std::string SimulationPlan::Summary() const {
       servers, joining, cell::ToString(durability), objects ? " in objects" : "",
       learns ? ", clients that learn from workers" : "", shape.node_bytes, shape.meganode_bytes >> 10, region_ids,
       clients.size(), tasks, keys, hot_keys, queue_share * 100, range_share * 100, tide_ns / 1000,
-      condition_share * 100, function_share * 100, transaction_share * 100, expiry_share * 100, expiry_ns_max / 1000,
-      users, cell::ToString(evict), large_share * 100, large_bytes_max >> 10, table_share * 100, bucket_bytes,
-      clock_gain_ppm, duration_ns / 1000, fmt::join(names, ", "), snapshots);
+      condition_share * 100, function_share * 100, transaction_share * 100,
+      transactions_in_table ? " over the table, too" : "", expiry_share * 100, expiry_ns_max / 1000, users,
+      cell::ToString(evict), large_share * 100, large_bytes_max >> 10, table_share * 100, bucket_bytes, clock_gain_ppm,
+      duration_ns / 1000, fmt::join(names, ", "), snapshots);
 }
 
 }  // namespace cell

@@ -82,9 +82,11 @@ void TransactionHistory::Check(Client* client) {
     record.outcome = Record::Outcome::kCommitted;
     record.stamp = (*outcome)->stamp;
   }
-  for (int key = 0; key < kKeys; ++key) {
+  std::optional<Table> table;
+  if (with_table()) table.emplace(*client->OpenTable("t"));
+  for (int key = 0; key < keys(); ++key) {
     Record* const record = Begin(SIZE_MAX);
-    const auto value = client->Get(Name(key));
+    const auto value = InTable(key) ? table->Get(Name(key)) : client->Get(Name(key));
     if (!value.ok()) {
       return world_->journal.Violate("at the end, {}: {}", Name(key), value.status().ToString());
     }
@@ -130,15 +132,21 @@ void TransactionHistory::Check(Client* client) {
 // others use takes part, too.
 Task<bool> Users::UseTransaction(User* user, CallOptions call, Random* random) {
   TransactionHistory& history = *transactions_;
-  const auto any_key = [&] { return static_cast<int>(random->Below(TransactionHistory::kKeys)); };
+  const auto any_key = [&] { return static_cast<int>(random->Below(static_cast<uint64_t>(history.keys()))); };
   TransactionHistory::Record* const record = history.Begin(user->index);
   if (random->Below(5) == 0) {  // One get is a transaction, too.
     const int key = any_key();
-    const auto value = co_await user->of.client->AsyncGetWithStamp(history.Name(key), call);
-    std::optional<std::string> read;
-    if (value.ok() && value->has_value()) read = (*value)->value;
-    if (value.ok()) record->reads.push_back({key, history.NumberOf(key, read)});
-    if (!value.ok()) CheckError(*user, "a get of " + history.Name(key), value.status());
+    const std::string name = history.Name(key);
+    absl::StatusOr<std::optional<std::string>> value;
+    if (TransactionHistory::InTable(key)) {
+      value = co_await user->table->AsyncGet(name, call);
+    } else {
+      const auto stamped = co_await user->of.client->AsyncGetWithStamp(name, call);
+      if (!stamped.ok()) value = stamped.status();
+      if (stamped.ok()) value = stamped->has_value() ? std::optional((*stamped)->value) : std::nullopt;
+    }
+    if (value.ok()) record->reads.push_back({key, history.NumberOf(key, *value)});
+    if (!value.ok()) CheckError(*user, "a get of " + name, value.status());
     history.End(record, value.ok() ? absl::StatusOr<Committed>(Committed{}) : value.status());
     co_return true;
   }
@@ -155,7 +163,13 @@ Task<bool> Users::UseTransaction(User* user, CallOptions call, Random* random) {
   const auto reads = static_cast<int>(random->Below(4));
   for (int i = 0; i < reads && status.ok(); ++i) {
     const int key = any_key();
-    const auto value = co_await transaction.AsyncGet(history.Name(key), call);
+    const std::string name = history.Name(key);
+    absl::StatusOr<std::optional<std::string>> value;
+    if (TransactionHistory::InTable(key)) {
+      value = co_await transaction.AsyncGet(*user->table, name, call);
+    } else {
+      value = co_await transaction.AsyncGet(name, call);
+    }
     status = value.status();
     if (status.ok()) note_read(key, *value);
   }
@@ -177,11 +191,19 @@ Task<bool> Users::UseTransaction(User* user, CallOptions call, Random* random) {
   }
   // One of the other keys.
   const size_t tree_keys = world_->history.keys() - world_->table_keys;
-  const size_t other = world_->table_keys + random->Below(tree_keys);
+  const bool in_table = history.with_table() && random->Below(2) == 0;
+  const size_t other = in_table ? random->Below(world_->table_keys) : world_->table_keys + random->Below(tree_keys);
+  const std::string other_name = KeyName(other);
   const bool reads_other = random->Below(4) == 0, writes_other = random->Below(4) == 0 && MayWrite(other);
   int64_t other_read = 0;
+  const int64_t read_ns = world_->now_ns();
   if (status.ok() && reads_other) {
-    const auto value = co_await transaction.AsyncGet(KeyName(other), call);
+    absl::StatusOr<std::optional<std::string>> value;
+    if (in_table) {
+      value = co_await transaction.AsyncGet(*user->table, other_name, call);
+    } else {
+      value = co_await transaction.AsyncGet(other_name, call);
+    }
     status = value.status();
     if (status.ok()) other_read = NumberOf(other, *value);
   }
@@ -190,7 +212,12 @@ Task<bool> Users::UseTransaction(User* user, CallOptions call, Random* random) {
     const int key = any_key();
     int64_t number = 0;
     const std::string value = random->Below(4) == 0 ? "" : history.NextValue(key, &number);
-    status = number == 0 ? transaction.Delete(history.Name(key)) : transaction.Put(history.Name(key), value);
+    const std::string name = history.Name(key);
+    if (TransactionHistory::InTable(key)) {
+      status = number == 0 ? transaction.Delete(*user->table, name) : transaction.Put(*user->table, name, value);
+    } else {
+      status = number == 0 ? transaction.Delete(name) : transaction.Put(name, value);
+    }
     std::erase_if(record->writes, [key](const auto& write) { return write.key == key; });
     record->writes.push_back({key, number});
   }
@@ -199,7 +226,8 @@ Task<bool> Users::UseTransaction(User* user, CallOptions call, Random* random) {
   const uint64_t order = writes_ever_ + 1;
   if (puts_other) {
     put.value = next_value_++;
-    status = transaction.Put(KeyName(other), Value(other, put.value));
+    const std::string value = Value(other, put.value);
+    status = in_table ? transaction.Put(*user->table, other_name, value) : transaction.Put(other_name, value);
     ++writes_ever_;
     user->writes.emplace(order, std::pair(other, put));
   }
@@ -233,14 +261,16 @@ Task<bool> Users::UseTransaction(User* user, CallOptions call, Random* random) {
   if (!committed.ok() && !maybe && !absl::IsAborted(committed.status())) {
     CheckError(*user, "a commit", committed.status());
   }
-  if (committed.ok() && reads_other && !world_->plan.Evicts(KeyName(other), /*in_table=*/false, false)) {
-    world_->history.Add(other, {KeyOperation::Kind::kGet, commit_ns, world_->now_ns(), other_read});
+  // One that only reads may have happened when it read the key, which may have expired since.
+  const int64_t seen_ns = record->writes.empty() && !puts_other ? read_ns : commit_ns;
+  if (committed.ok() && reads_other && !world_->plan.Evicts(other_name, in_table, false)) {
+    world_->history.Add(other, {KeyOperation::Kind::kGet, seen_ns, world_->now_ns(), other_read});
   }
   if (!puts_other) co_return true;
   user->writes.erase(order);
   if (!committed.ok() && !maybe) co_return true;
   put.end_ns = maybe ? KeyOperation::kNever : world_->now_ns();
-  put.evictable = world_->plan.Evicts(KeyName(other), /*in_table=*/false, false);
+  put.evictable = world_->plan.Evicts(other_name, in_table, false);
   if (maybe) ++unknown_[other];
   world_->history.Add(other, put);
   co_return true;

@@ -1,7 +1,8 @@
 // What the transactions of a simulation have seen, and whether that is strictly serializable.
 //
 // Transactions have some keys of their own, which nobody else writes: in groups beside some of the other keys, so that
-// they share leaves and regions with these. Besides, they read and write other keys, whose histories have that.
+// they share leaves and regions with these, and if the plan says so, some in the table. Besides, they read and write
+// other keys, whose histories have that.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +21,7 @@ namespace cell {
 class TransactionHistory {
  public:
   static constexpr int kGroups = 4, kInGroup = 3, kKeys = kGroups * kInGroup;
+  static constexpr int kInTable = 6;  // Their numbers follow those of the others.
 
   struct Read {
     int key;
@@ -45,7 +47,14 @@ class TransactionHistory {
   explicit TransactionHistory(World* world) : world_(world) {}
 
   // Returns the name of a key, and the range of a group's keys.
-  std::string Name(int key) const { return Prefix(key / kInGroup) + std::to_string(key % kInGroup); }
+  std::string Name(int key) const {
+    return InTable(key) ? "t" + std::to_string(key) : Prefix(key / kInGroup) + std::to_string(key % kInGroup);
+  }
+  static bool InTable(int key) { return key >= kKeys; }
+  // Returns whether transactions read and write the table, too.
+  bool with_table() const { return world_->plan.transactions_in_table && world_->table_keys > 0; }
+  // Returns how many keys there are, those of the table included.
+  int keys() const { return with_table() ? kKeys + kInTable : kKeys; }
   std::string Prefix(int group) const;
   // Returns the number of the key with this name, if it is one of them.
   std::optional<int> Find(std::string_view name) const;

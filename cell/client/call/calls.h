@@ -93,7 +93,7 @@ Task<Attempt<std::string>> EvaluateByCall(Session* session, KeyRouter* router, s
 using TimeLeft = std::optional<int64_t>;
 Task<Attempt<TimeLeft>> TimeLeftByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context);
 
-// What a region answers to a step of a snapshot.
+// The answer of a region to a step of a snapshot.
 struct SnapshotAnswer {
   SnapshotState state{};
   std::string end = {};  // From this key on it has no keys. Empty: it has all to the end of the tree.
@@ -109,7 +109,7 @@ struct SnapshotCall {
 Task<Attempt<SnapshotAnswer>> SnapshotHere(Session* session, KeyRouter* router, SnapshotCall request,
                                            CallContext context);
 
-// What one request has done of a range.
+// The part of a range that one request has done.
 struct RangeSlice {
   uint64_t pairs = 0;
   std::string next = {};  // Where the next slice begins. Empty: the range ends with this one.

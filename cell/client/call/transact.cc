@@ -17,20 +17,33 @@ namespace {
 
 constexpr int64_t kSlotPauseNs = 100'000;  // Before a free slot is looked for again.
 
-// Returns the root of the region that has the key, or had when its route was cached. `fresh`: it has it now.
-Task<absl::StatusOr<Pointer>> Locate(Session* session, std::string_view key, CallContext context, bool fresh) {
+// Asks which region has the key. Returns what requests to it name. `table` is null for the tree.
+Task<absl::StatusOr<Pointer>> Find(Session* session, const std::string* table, std::string_view key,
+                                   CallContext context) {
+  return Operate<Pointer>(session, table, key, context,
+                          [session, key](KeyRouter* router, const CallContext& its) -> Task<Attempt<Pointer>> {
+                            const Attempt<bool> here = co_await ContainsByCall(session, router, key, its);
+                            if (!here.ok()) co_return here.status();
+                            // A region that says that a transaction holds the key has the key.
+                            if (!here->has_value() && !router->locked()) co_return std::nullopt;
+                            co_return router->root();
+                          });
+}
+
+// Returns what requests to the region name that has the key, or had when its route was cached, or the region table was
+// read. `fresh`: it has it now. `table` is empty for the tree.
+Task<absl::StatusOr<Pointer>> Locate(Session* session, const std::string* table, std::string_view key,
+                                     CallContext context, bool fresh) {
+  if (!table->empty() && fresh) co_return co_await Find(session, table, key, context);
+  if (!table->empty()) {
+    co_return co_await Operate<Pointer>(
+        session, table, key, context,
+        [](KeyRouter* router, const CallContext&) -> Task<Attempt<Pointer>> { co_return router->root(); });
+  }
   if (fresh) session->tree()->routes()->Drop(key);
   const Pointer known = session->tree()->routes()->Find(key);
   if (!known.null()) co_return known;
-  absl::StatusOr<Pointer> found =
-      co_await Operate<Pointer>(session, nullptr, key, context,
-                                [session, key](KeyRouter* router, const CallContext& its) -> Task<Attempt<Pointer>> {
-                                  const Attempt<bool> here = co_await ContainsByCall(session, router, key, its);
-                                  if (!here.ok()) co_return here.status();
-                                  // A region that says that a transaction holds the key has the key.
-                                  if (!here->has_value() && !router->locked()) co_return std::nullopt;
-                                  co_return router->root();
-                                });
+  absl::StatusOr<Pointer> found = co_await Find(session, nullptr, key, context);
   // No route leads to the tree's root, which may be one region, or have been split since.
   if (!fresh && found.ok() && *found == session->view()->root()) {
     session->tree()->routes()->Keep("", std::nullopt, *found);
@@ -69,10 +82,14 @@ class Committer {
   }
 
  private:
+  static inline const std::string kTree;
+
   // A part of the transaction: all that it does in one region.
   struct Part {
     uint32_t region = 0;
-    std::string key = {};  // Of its first operation.
+    Pointer root = {};       // What requests to it name.
+    std::string table = {};  // Empty: the region is one of the tree.
+    std::string key = {};    // Of its first operation.
     std::string bytes = {};
     bool writes = false;
     StepResult result = {};
@@ -81,7 +98,8 @@ class Committer {
   // An operation whose region is not known yet.
   struct Operation {
     PartOperation operation;
-    std::string value = {};  // Of a range: its end.
+    std::string value = {};             // Of a range: its end.
+    const std::string* table = &kTree;  // The table of its key.
   };
 
   // Returns whether there is a moment at which everything was as the transaction has read it, if that can be told
@@ -91,7 +109,7 @@ class Committer {
     if (set_->reads.size() == 1) co_return true;
     std::vector<LeafToken> tokens;
     tokens.reserve(set_->reads.size());
-    for (const auto& [key, read] : set_->reads) {
+    for (const auto& [place, read] : set_->reads) {
       if (read.token.holder.worker == nullptr) co_return false;
       tokens.push_back(read.token);
     }
@@ -136,23 +154,27 @@ class Committer {
   Task<absl::Status> Plan() {
     piece_keys_.clear();
     std::vector<Operation> operations = Ranges();
-    for (const auto& [key, read] : set_->reads) {
+    for (const auto& [place, read] : set_->reads) {
       const auto kind = read.exists ? PartOperationKind::kReadPair : PartOperationKind::kReadNothing;
-      operations.push_back({{kind, key, {}, read.digest}});
+      operations.push_back({{kind, place.second, {}, read.digest}, {}, &place.first});
     }
-    for (const auto& [key, write] : set_->writes) {
+    for (const auto& [place, write] : set_->writes) {
+      const auto& [table, key] = place;
       PartOperation operation{PartOperationKind::kDelete, key};
       if (write.value.has_value()) {
         operation = {PartOperationKind::kPut, key, *write.value, PairDigest(key, *write.value), write.expires};
       }
-      operations.push_back({operation});
+      operations.push_back({operation, {}, &table});
     }
-    std::map<uint32_t, Part> by_region;
+    // Cached routes of the tree may lead to an id that is a table's part by now.
+    std::map<std::pair<uint32_t, std::string_view>, Part> by_region;
     for (Operation& one : operations) {
-      const absl::StatusOr<Pointer> root = co_await Locate(session_, one.operation.key, context_, fresh_);
+      const absl::StatusOr<Pointer> root = co_await Locate(session_, one.table, one.operation.key, context_, fresh_);
       if (!root.ok()) co_return root.status();
-      Part& part = by_region[root->region()];
+      Part& part = by_region[{root->region(), *one.table}];
       part.region = root->region();
+      part.root = *root;
+      part.table = *one.table;
       if (part.key.empty()) part.key = one.operation.key;
       if (one.operation.kind == PartOperationKind::kReadRange) one.operation.value = one.value;
       part.writes |= one.operation.writes();
@@ -160,8 +182,10 @@ class Committer {
     }
     parts_.clear();
     for (auto& [region, part] : by_region) parts_.push_back(std::move(part));
-    // The first one that writes is the primary.
-    std::stable_partition(parts_.begin(), parts_.end(), [](const Part& part) { return part.writes; });
+    // The first one that writes is the primary: one of the tree if there is one, because tables can be dropped.
+    std::stable_sort(parts_.begin(), parts_.end(), [](const Part& a, const Part& b) {
+      return std::pair(!a.writes, !a.table.empty()) < std::pair(!b.writes, !b.table.empty());
+    });
     co_return absl::OkStatus();
   }
 
@@ -184,7 +208,7 @@ class Committer {
       message.upload = *upload;
       body = {};
     }
-    const std::string request = MakeTransactRequest(RootOf(part.region), message);
+    const std::string request = MakeTransactRequest(part.root, message);
     const size_t room = std::max(kReplyBytesMin, RouteReplyBytes(KeyBytesMax(session_->node_bytes())));
     const OutgoingCall call{
         .head = request, .body = body, .reply_bytes_max = room, .deadline_ns = context_.deadline_ns};
@@ -204,7 +228,7 @@ class Committer {
         return result.status;
       case StepResult::Kind::kRefused:
         why_ = result.status;
-        pause_ns_ = std::max(pause_ns_, session_->options().refused_pause_us * 1000);
+        pause_ns_ = std::max(pause_ns_, session_->options().refused_pause_us * (1'000 << std::min(refused_++, 4)));
         ForgetRoutes(part);
         break;
       case StepResult::Kind::kElsewhere:
@@ -234,6 +258,7 @@ class Committer {
     return absl::OkStatus();
   }
   void ForgetRoutes(const Part& part) {
+    if (!part.table.empty()) return;  // The region table has those.
     const absl::StatusOr<std::vector<PartOperation>> operations = ParseOperations(part.bytes);
     if (!operations.ok()) return;
     for (const PartOperation& operation : *operations) session_->tree()->routes()->Drop(operation.key);
@@ -245,7 +270,7 @@ class Committer {
     finishing_ = false;
     const uint64_t until = UntilOf(parts_.front());
     id.until = std::max(until, floor_ == 0 ? 0 : floor_ + kRequestTriedNs);
-    set_->id = {id.client, id.number, id.until, id.slot, parts_.front().key};
+    set_->id = {id.client, id.number, id.until, id.slot, parts_.front().key, parts_.front().table};
     if (parts_.size() == 1) co_return co_await CommitAlone(id);
 
     std::string others;
@@ -356,7 +381,12 @@ class Committer {
   void Note(const Part& part) {
     if (!part.writes) return;  // The stamp may be old.
     const Holder holder = session_->view()->HolderOf(part.region);
-    if (holder.worker != nullptr) holder.worker->stamp.Note(part.result.stamp, session_->NowNs());
+    if (holder.worker == nullptr) return;
+    // Stamps of a region that is seldom written may be older than what is known of the worker.
+    const uint64_t until = holder.worker->stamp.Until(session_->NowNs());
+    if (part.result.stamp + kRequestTriedNs >= until) {
+      holder.worker->stamp.Note(part.result.stamp, session_->NowNs());
+    }
   }
 
   // Returns whether all parts are prepared.
@@ -419,6 +449,7 @@ class Committer {
   absl::Status why_;
   int64_t pause_ns_ = 0;
   int elsewhere_ = 0;
+  int refused_ = 0;
   int untimely_ = 0;
   bool fresh_ = false;  // Known routes have led to a region that does not have the key.
   uint64_t floor_ = 0;  // A stamp from which on a request is timely in every region that has said it was not.
@@ -432,21 +463,28 @@ absl::Status TooManyOperations(size_t operations) {
 
 }  // namespace
 
-void TransactionSet::NoteWrite(std::string_view key, Write write) {
-  const auto size = [&](const Write& of) { return OperationBytes(key.size(), of.value.value_or("").size()); };
-  const auto [it, is_new] = writes.try_emplace(std::string(key));
+bool TransactionSet::NoteRead(const PlaceView& place, const std::optional<std::string>& value, const LeafToken& token) {
+  const Read read{value.has_value(), value.has_value() ? PairDigest(place.second, *value) : 0, token};
+  const auto [it, first] = reads.try_emplace(Place(place), read);
+  return first || (it->second.exists == read.exists && it->second.digest == read.digest);
+}
+
+void TransactionSet::NoteWrite(const PlaceView& place, Write write) {
+  const auto size = [&](const Write& of) { return OperationBytes(place.second.size(), of.value.value_or("").size()); };
+  const auto [it, is_new] = writes.try_emplace(Place(place));
   if (!is_new) write_bytes -= size(it->second);
   write_bytes += size(write);
   it->second = std::move(write);
 }
 
-absl::Status CheckRoomFor(const TransactionSet& set, std::string_view key, std::string_view value) {
-  const auto before = set.writes.find(key);  // The last write of a key counts.
+absl::Status CheckRoomFor(const TransactionSet& set, const TransactionSet::PlaceView& place, std::string_view value) {
+  const auto size = [&](size_t value_bytes) { return OperationBytes(place.second.size(), value_bytes); };
+  const auto before = set.writes.find(place);  // The last write of a key counts.
   const size_t operations = set.reads.size() + set.ranges.size() + set.writes.size();
   if (before == set.writes.end() && operations >= kTransactionOperationsMax / 2)
     return TooManyOperations(operations + 1);
-  size_t bytes = set.write_bytes + OperationBytes(key.size(), value.size());
-  if (before != set.writes.end()) bytes -= OperationBytes(key.size(), before->second.value.value_or("").size());
+  size_t bytes = set.write_bytes + size(value.size());
+  if (before != set.writes.end()) bytes -= size(before->second.value.value_or("").size());
   if (bytes <= kTransactionBytesMax) return absl::OkStatus();
   return absl::InvalidArgumentError(
       fmt::format("the transaction would write {} bytes, and the limit is {}", bytes, kTransactionBytesMax));
@@ -456,7 +494,7 @@ absl::Status CheckSize(const TransactionSet& set) {
   const size_t operations = set.reads.size() + set.writes.size() + set.ranges.size();
   if (operations > kTransactionOperationsMax / 2) return TooManyOperations(operations);
   size_t bytes = 0;
-  for (const auto& [key, read] : set.reads) bytes += OperationBytes(key.size(), 0);
+  for (const auto& [place, read] : set.reads) bytes += OperationBytes(place.second.size(), 0);
   bytes += set.write_bytes;
   for (const TransactionSet::Range& range : set.ranges) bytes += OperationBytes(range.from.size(), range.to.size());
   if (bytes <= kTransactionBytesMax) return absl::OkStatus();
@@ -483,7 +521,7 @@ Task<absl::StatusOr<std::optional<uint64_t>>> OutcomeOf(Session* session, const 
   absl::StatusOr<std::optional<uint64_t>> outcome = absl::DeadlineExceededError("the outcome was not learned in time");
   const RequestId request{id.client, id.number, id.until, id.slot};
   for (bool first = true; first || session->NowNs() < context.deadline_ns; first = false) {
-    const absl::StatusOr<Pointer> root = co_await Locate(session, id.key, context, /*fresh=*/true);
+    const absl::StatusOr<Pointer> root = co_await Locate(session, &id.table, id.key, context, /*fresh=*/true);
     if (!root.ok()) outcome = root.status();
     if (!root.ok()) break;
     const int64_t try_ns = std::min(context.deadline_ns, session->NowNs() + kTransactTryNs);

@@ -39,18 +39,40 @@ struct TransactionSet {
     std::vector<std::pair<std::string, uint64_t>> pairs;  // Keys and digests, in order.
   };
 
-  std::map<std::string, Read, std::less<>> reads;
-  std::map<std::string, Write, std::less<>> writes;
+  // A key, after the name of its table, which is empty for keys of the tree.
+  using Place = std::pair<std::string, std::string>;
+  using PlaceView = std::pair<std::string_view, std::string_view>;
+  struct PlaceLess {
+    using is_transparent = void;
+    bool operator()(const PlaceView& a, const PlaceView& b) const { return a < b; }
+  };
+  template <typename T>
+  using ByPlace = std::map<Place, T, PlaceLess>;
+
+  ByPlace<Read> reads;
+  ByPlace<Write> writes;
   std::vector<Range> ranges;
   size_t write_bytes = 0;  // What `writes` take in a part.
   bool ended = false;
   TransactionId id;
 
-  void NoteWrite(std::string_view key, Write write);
+  // Returns what it writes to a key itself, or null.
+  const std::optional<std::string>* Own(const PlaceView& place) const {
+    const auto it = writes.find(place);
+    return it == writes.end() ? nullptr : &it->second.value;
+  }
+  // Returns the end of the writes to keys of the tree.
+  ByPlace<Write>::const_iterator EndOfTree() const {
+    using namespace std::string_view_literals;
+    return writes.lower_bound(PlaceView("\0"sv, {}));  // Names of tables are not empty.
+  }
+  // Returns false if the key was read before, and has changed since.
+  bool NoteRead(const PlaceView& place, const std::optional<std::string>& value, const LeafToken& token);
+  void NoteWrite(const PlaceView& place, Write write);
 };
 
 // Returns InvalidArgument if one more write would be more than a transaction can have.
-absl::Status CheckRoomFor(const TransactionSet& set, std::string_view key, std::string_view value);
+absl::Status CheckRoomFor(const TransactionSet& set, const TransactionSet::PlaceView& place, std::string_view value);
 
 // Returns InvalidArgument if there is more than one transaction can have.
 absl::Status CheckSize(const TransactionSet& set);

@@ -81,7 +81,8 @@ Task<Attempt<Value>> LookUp(Session* session, KeyRouter* router, std::string_vie
   metrics->lookup_moved += static_cast<uint64_t>(counters.moved);
   // If the key is written as fast as it is read, its server can read it between two writes.
   const bool gave_up = status.ok() && step == Lookup::Step::kGaveUp;
-  if (gave_up || AsksServer(status, context)) co_return co_await GetByCall(session, router, key, context);
+  const bool held = status.ok() && step == Lookup::Step::kHeld;
+  if (gave_up || held || AsksServer(status, context)) co_return co_await GetByCall(session, router, key, context);
   bool found = step == Lookup::Step::kFound;
   if (status.ok() && found && lookup->expiry() != kNeverExpires) {
     const ServerTime::Life life = co_await LifeAt(session, worker, lookup->expiry(), context);

@@ -157,6 +157,7 @@ absl::Status Migrator::ServeStep(const IncomingCall& call, const Parsed<Migratio
   // Its writes wait meanwhile, and the transaction may have to wait for a server that is away.
   const bool waits = outgoing.phase() == MigrationPhase::kFrozen && !region->transactions.empty();
   if (waits && clock_->NowNs() - *outgoing.frozen_ns > kSettleNsMax) {
+    region->EndParts(clock_->NowNs());
     EndOutgoing(id, MigrationPhase::kKept);
     return absl::UnavailableError(fmt::format("transactions of region {} have not ended yet", id));
   }

@@ -394,8 +394,8 @@ absl::Status Recoverer::Replay(uint32_t region, uint64_t epoch, const RegionTabl
   replayed->prepared = replay.prepared();
   replayed->records = replay.records();
   replayed->torn_bytes = replay.torn_bytes();
-  const bool stamps = !replayed->content.hash_range.has_value() && replayed->content.range.tier == 0;
-  const uint64_t stamp_bound = stamps ? Meganode(memory, regions_->pairs()).NextStampBound(0).value() : 0;
+  const bool stamps = replayed->content.hash_range.has_value() || replayed->content.range.tier == 0;
+  const uint64_t stamp_bound = stamps ? HeldRegion::Open(memory, regions_->pairs())->NextStampBound(0).value() : 0;
   const LogReplay::Rest rest = replay.RestFor(static_cast<uint32_t>(epoch), stamp_bound);
   ASSIGN_OR_RETURN(replayed->writer, store->Open(region, static_cast<uint32_t>(epoch), rest.sequence, rest.bytes));
   if (stamps) memory->header().stamp_bound = stamp_bound;

@@ -1,5 +1,6 @@
 #include "cell/server/change/region_join.h"
 
+#include <algorithm>
 #include <optional>
 #include <string_view>
 
@@ -10,15 +11,31 @@
 namespace cell {
 namespace {
 
+// The left region must not forget how far the right one's stamps were: outcomes that it has forgotten may still be
+// asked for (docs/transactions.md).
+void LogStamps(HeldRegion* left, const HeldRegion& right) {
+  if (!left->has_pairs()) return;
+  const uint64_t bound = std::max(left->stamp_bound(), right.store->header().last_stamp);
+  left->log->Append(RecordKind::kStampBound, "", EncodeStampBound(bound));
+}
+
 class MeganodeRegionJoin : public RegionJoin {
  public:
   MeganodeRegionJoin(HeldRegion* left, HeldRegion* right, size_t copied)
-      : left_(left), region_(right->region()), epoch_(right->epoch()), range_(right->tree->range()), copied_(copied) {
+      : left_(left),
+        right_(right),
+        region_(right->region()),
+        epoch_(right->epoch()),
+        range_(right->tree->range()),
+        copied_(copied) {
     join_.emplace(left->tree, right->tree);
   }
 
   void LogBegin() const override { left_->log->Append(RecordKind::kCut, range_.low, EncodeCut(region_, epoch_)); }
-  void LogEnd() const override { left_->log->Append(RecordKind::kJoin, "", EncodeJoin(region_, epoch_, range_)); }
+  void LogEnd() const override {
+    LogStamps(left_, *right_);
+    left_->log->Append(RecordKind::kJoin, "", EncodeJoin(region_, epoch_, range_));
+  }
   absl::StatusOr<bool> Copy(size_t steps) override { return join_->Copy(steps * copied_, left_->pending.size()); }
   void Finish() override { join_->Finish(); }
   bool Undo() override {
@@ -28,6 +45,7 @@ class MeganodeRegionJoin : public RegionJoin {
 
  private:
   HeldRegion* const left_;
+  const HeldRegion* const right_;
   const uint32_t region_;
   const uint64_t epoch_;
   const MeganodeRange range_;  // Of the right meganode.
@@ -39,6 +57,7 @@ class PartJoin : public RegionJoin {
  public:
   PartJoin(HeldRegion* lower, HeldRegion* upper, size_t copied)
       : lower_(lower),
+        upper_(upper),
         region_(upper->region()),
         epoch_(static_cast<uint32_t>(upper->epoch())),
         range_(upper->hash->range()),
@@ -46,9 +65,15 @@ class PartJoin : public RegionJoin {
         join_(lower->hash, upper->hash) {}
 
   void LogBegin() const override { Log(RecordKind::kHashCut, HashCutValue{range_.first, region_, epoch_}); }
-  void LogEnd() const override { Log(RecordKind::kHashJoin, HashJoinValue{region_, range_.last, epoch_}); }
+  void LogEnd() const override {
+    LogStamps(lower_, *upper_);
+    Log(RecordKind::kHashJoin, HashJoinValue{region_, range_.last, epoch_});
+  }
   absl::StatusOr<bool> Copy(size_t steps) override { return join_.Copy(static_cast<uint32_t>(steps) * units_); }
-  void Finish() override { join_.Finish(); }
+  void Finish() override {
+    join_.Finish();
+    lower_->store->RaiseLastStamp(upper_->store->header().last_stamp);
+  }
   bool Undo() override { return join_.Undo(units_); }
 
  private:
@@ -58,6 +83,7 @@ class PartJoin : public RegionJoin {
   }
 
   HeldRegion* const lower_;
+  const HeldRegion* const upper_;
   const uint32_t region_;
   const uint32_t epoch_;
   const HashRange range_;  // Of the upper part.

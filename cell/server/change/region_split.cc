@@ -53,7 +53,7 @@ class PartSplit : public RegionSplit {
 
   absl::StatusOr<bool> Copy(size_t steps) override { return split_.Copy(static_cast<uint32_t>(steps) * units_); }
   const absl::Status& mirrored() const override { return split_.mirrored(); }
-  void TakeStamps() override {}
+  void TakeStamps() override { upper_->store->RaiseLastStamp(lower_->store->header().last_stamp); }
   void LogCut() const override {
     const HashCutValue cut{first(), upper_->region(), static_cast<uint32_t>(upper_->epoch())};
     lower_->log->Append(RecordKind::kHashCut, "", std::string_view(reinterpret_cast<const char*>(&cut), sizeof(cut)));

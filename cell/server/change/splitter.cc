@@ -184,7 +184,7 @@ Task<absl::Status> Splitter::Cut(HeldRegion* lower, HeldRegion* upper, RegionSpl
   const int64_t frozen_ns = clock_->NowNs();
   lower->ChangeState(RegionState::kFrozen);
   absl::Status status = co_await logs_->Settled(lower->region());
-  if (logs_->on()) split->TakeStamps();
+  split->TakeStamps();
   // The lower region is frozen, so it gets no more of them.
   if (!Mutated(Mutant::kOutcomesUnsplit)) upper->TakeOutcomes(*lower);
   if (logs_->on()) {

@@ -198,8 +198,7 @@ Task<absl::Status> Checkpointer::WriteCheckpoint(HeldRegion* held, std::shared_p
   const HeldRegion::RangeRecord range = held->range_record();
   draft.Add(RecordKind::kBegin, "", BeginValue(region));
   draft.Add(range.kind, range.key, range.value);
-  const bool stamps = held->tree != nullptr && held->tree->tier() == 0;
-  if (stamps) draft.Add(RecordKind::kStampBound, "", EncodeStampBound(held->stamp_bound()));
+  if (held->has_pairs()) draft.Add(RecordKind::kStampBound, "", EncodeStampBound(held->stamp_bound()));
   if (held->tree != nullptr) {
     status = co_await AddMeganode(&draft);
   } else {

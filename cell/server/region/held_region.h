@@ -31,14 +31,14 @@ namespace cell {
 class LogFlusher;
 class RegionClaim;
 
-// What a request to delete a range has done so far of its slice, for the reply.
+// The part of its slice that a request to delete a range has done so far, for the reply.
 struct DeletedSlice {
   uint64_t pairs = 0;
   std::optional<std::string> next = {};  // Where the next slice begins. Nullopt: the range ends with this one.
   absl::Status status = {};              // Why a leaf could not be written.
 };
 
-// What a worker has decided about a write with a condition or a function. The write's reply is made from it.
+// The decision of a worker about a write with a condition or a function. The write's reply is made from it.
 struct Verdict {
   MessageKind kind;      // Of the request.
   bool existed = false;  // The key was there.
@@ -74,19 +74,27 @@ struct PendingWrite {
   std::vector<std::string> keys = {};  // Those of one leaf, in order, instead of `key`.
   std::shared_ptr<DeletedSlice> slice = nullptr;
   bool clears = false;  // It deletes all pairs of the region, instead of `keys`.
-  // Set for steps of transactions, and the one that is committed or aborted by this.
+  // Set for steps of transactions, and the one that is committed or aborted by this. One that commits a single put is
+  // that put.
   std::optional<TransactAnswer> answer = {};
   std::shared_ptr<RegionTransaction> commits = nullptr;
   std::shared_ptr<RegionTransaction> aborts = nullptr;
 
   bool refused() const { return verdict.has_value() && verdict->refused; }
   // Returns whether it changes anything. If not, it only waits for what it has seen to be on disk.
-  bool changes() const { return !refused() && (!answer.has_value() || commits != nullptr); }
+  bool changes() const {
+    return !refused() && (!answer.has_value() || commits != nullptr || kind == MessageKind::kPut);
+  }
+  // Returns the kind of the request.
+  MessageKind asked() const {
+    if (verdict.has_value()) return verdict->kind;
+    return answer.has_value() && kind == MessageKind::kPut ? MessageKind::kTransact : kind;
+  }
   bool Changes(std::string_view a_key) const {
-    if (refused()) return false;
-    if (answer.has_value()) {
+    if (!changes()) return false;
+    if (commits != nullptr) {
       const PairStore::Prepared* put = nullptr;
-      return commits != nullptr && commits->WriteOf(a_key, &put) != nullptr;
+      return commits->WriteOf(a_key, &put) != nullptr;
     }
     if (kind != MessageKind::kDeleteRange) return key == a_key;
     return clears || std::binary_search(keys.begin(), keys.end(), a_key);
@@ -94,12 +102,11 @@ struct PendingWrite {
   // Returns whether it changes a key from `from` on and below `to`, unless that is empty.
   bool ChangesAny(std::string_view from, std::string_view to) const {
     const auto in_range = [&](std::string_view a_key) { return a_key >= from && (to.empty() || a_key < to); };
-    if (refused()) return false;
+    if (!changes()) return false;
     if (commits != nullptr) {
       return std::any_of(commits->operations.begin(), commits->operations.end(),
                          [&](const PartOperation& one) { return one.writes() && in_range(one.key); });
     }
-    if (answer.has_value()) return false;
     if (kind != MessageKind::kDeleteRange) return in_range(key);
     return clears || std::any_of(keys.begin(), keys.end(), in_range);
   }
@@ -136,6 +143,12 @@ class HeldRegion {
     if (tree != nullptr) tree->set_locks(&transactions.locks);
   }
   ~HeldRegion();
+
+  // Opens what a region's memory has.
+  static std::unique_ptr<PairStore> Open(RegionMemory* memory, const PairSettings& pairs) {
+    if (HashTable::IsIn(*memory)) return HashTable::Open(memory, pairs.cluster_time);
+    return std::make_unique<Meganode>(memory, pairs);
+  }
 
   uint32_t region() const { return store->region(); }
 
@@ -198,9 +211,9 @@ class HeldRegion {
            (flush_.late_at_ns != INT64_MAX && clock.NowNs() > flush_.late_at_ns);
   }
 
-  // Returns the last bound of the meganode's stamps that is in the log, on disk or not. REQUIRES: there is a log.
+  // Returns the last bound of stamps that is in the log, on disk or not. REQUIRES: there is a log.
   uint64_t stamp_bound() const {
-    const RegionHeader& header = tree->header();
+    const RegionHeader& header = store->header();
     return std::max({header.stamp_bound, header.last_stamp, flush_.stamp_bound});
   }
 
@@ -209,6 +222,12 @@ class HeldRegion {
   // Returns how many bytes were appended to the log since the last checkpoint began, or since SetLog if there was none.
   // REQUIRES: there is a log.
   uint64_t log_bytes_since_checkpoint() const { return log->bytes() - log_bytes_at_checkpoint_; }
+
+  // Returns whether pairs are stored here, and not routes to other regions.
+  bool has_pairs() const { return tree == nullptr || tree->tier() == 0; }
+  bool Covers(std::string_view key) const {
+    return tree != nullptr ? tree->Covers(key) : hash->range().Has(HashKey(key));
+  }
 
   RegionContent content() const {
     if (tree != nullptr) return {tree->range()};
@@ -246,8 +265,8 @@ class HeldRegion {
   // time although nothing is put.
   absl::Status MakeRoomForOutcome(const RequestId& id, uint32_t user) {
     const absl::Status status = outcomes.MakeRoom(id, user, memory->header().last_stamp);
-    if (status.ok() || tree == nullptr) return status;
-    tree->RaiseLastStamp(std::min(tree->ClusterTime(), memory->header().stamp_bound));
+    if (status.ok()) return status;
+    store->RaiseLastStamp(std::min(store->ClusterTime(), memory->header().stamp_bound));
     return outcomes.MakeRoom(id, user, memory->header().last_stamp);
   }
   // Adds those of a region that the pairs of this one were in, or will be, and logs them.
@@ -271,6 +290,11 @@ class HeldRegion {
 
   // Only TransactionRequests changes them.
   Transactions transactions;
+  // Until then no part is prepared here: the region is to change, and the parts that it has did not end in time. What
+  // they wait for is decided meanwhile (TransactionResolver).
+  int64_t no_parts_before_ns = INT64_MIN;
+  // Says that a change of the region was given up because of its parts.
+  void EndParts(int64_t now_ns) { no_parts_before_ns = now_ns + 2'000'000'000; }
   // Returns whether no transaction needs the region to be what it is: none has a part here that others decide on, and
   // none was decided here of which others have to hear.
   bool settled() const { return transactions.empty() && outcomes.open() == 0; }
@@ -328,11 +352,6 @@ class HeldRegion {
     uint64_t stamp_bound = 0;     // The last bound of stamps that was appended.
     uint64_t stamp_bound_at = 0;  // Sequence of the record with that bound; 0 if the bound is on disk or there is none.
   };
-
-  static std::unique_ptr<PairStore> Open(RegionMemory* memory, const PairSettings& pairs) {
-    if (HashTable::IsIn(*memory)) return HashTable::Open(memory, pairs.cluster_time);
-    return std::make_unique<Meganode>(memory, pairs);
-  }
 
   uint64_t epoch_;  // Only TakeBackAt changes it.
   Event* const unclaimed_;

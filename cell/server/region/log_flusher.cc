@@ -59,7 +59,7 @@ Task<absl::Status> LogFlusher::Create(uint32_t region) {
   if (!status.ok()) co_return status;
   HeldRegion* const held = regions_->Find(region);
   held->SetLog(std::make_shared<RegionLog>(region, epoch, 1, std::move(writer)), log_first());
-  if (held->tree != nullptr) held->tree->set_stamp_bound(held->tree->header().last_stamp);  // None is on disk.
+  held->store->set_stamp_bound(held->store->header().last_stamp);  // None is on disk.
   const HeldRegion::RangeRecord range = held->range_record();
   held->log->Append(range.kind, range.key, range.value);
   co_return co_await Flushed(region);
@@ -107,6 +107,7 @@ Task<absl::Status> LogFlusher::Settled(uint32_t region) {
     if (held->pending.empty()) {
       waited_ns += kSettlePauseNs;
       if (waited_ns > kSettleNsMax) {
+        held->EndParts(fabric_->NowNs());
         co_return absl::UnavailableError(fmt::format("transactions of region {} have not ended yet", region));
       }
       co_await scheduler_->Sleep(kSettlePauseNs);
@@ -128,9 +129,9 @@ Task<bool> LogFlusher::RemoveLog(uint32_t region, uint64_t last_epoch) {
 }
 
 void LogFlusher::BoundStamps(HeldRegion* region) {
-  if (region->tree == nullptr || region->tree->tier() != 0) return;
+  if (!region->has_pairs()) return;
   HeldRegion::FlushState& flush = region->flush_;
-  const std::optional<uint64_t> next = region->tree->NextStampBound(flush.stamp_bound);
+  const std::optional<uint64_t> next = region->store->NextStampBound(flush.stamp_bound);
   if (!next.has_value()) return;
   flush.stamp_bound = *next;
   flush.stamp_bound_at = region->log->Append(RecordKind::kStampBound, "", EncodeStampBound(*next));
@@ -184,7 +185,7 @@ void LogFlusher::NoteFlush(HeldRegion* region, uint64_t records, int64_t took_ns
 void LogFlusher::NoteStampBound(HeldRegion* region) {
   HeldRegion::FlushState& flush = region->flush_;
   if (flush.stamp_bound_at == 0 || flush.stamp_bound_at > region->log->durable()) return;
-  region->tree->set_stamp_bound(flush.stamp_bound);
+  region->store->set_stamp_bound(flush.stamp_bound);
   flush.stamp_bound_at = 0;
 }
 
@@ -202,7 +203,7 @@ void LogFlusher::Look(HeldRegion* region, int64_t now_ns) {
   HeldRegion::FlushState& flush = region->flush_;
   // The target of a migration was told the number of a frozen region's last record.
   const bool may_append = !log->dirty() && region->writable();
-  if (may_append && region->tree != nullptr && region->tree->WantsStamps()) BoundStamps(region);
+  if (may_append && region->store->WantsStamps()) BoundStamps(region);
   if (!log->dirty()) {
     flush.dirty_since_ns = flush.flush_begun_ns = 0;
     flush.late_at_ns = INT64_MAX;

@@ -4,6 +4,7 @@
 
 #include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
+#include "cell/server/region/prepare_again.h"
 #include "cell/tree/meganode_builder.h"
 #include "pilaf/hash_rebuild.h"
 
@@ -31,24 +32,21 @@ absl::Status CheckRange(const MeganodeRange& range, uint32_t region) {
 }
 
 // Returns whether there is room for what transactions will perhaps write, as their former owner had.
-absl::Status HasRoom(const std::vector<std::string>& prepared, Meganode* tree) {
-  std::vector<PairStore::Prepared> puts;
-  absl::Status status;
+absl::Status HasRoom(const std::vector<std::string>& prepared, PairStore* store) {
+  std::vector<PutAgain> puts;
   for (const std::string& record : prepared) {
     ASSIGN_OR_RETURN(const PreparedPart part, ParsePrepared(record));
     ASSIGN_OR_RETURN(const std::vector<PartOperation> operations, ParseOperations(part.part));
     for (const PartOperation& operation : operations) {
-      if (operation.kind != PartOperationKind::kPut || !status.ok()) continue;
-      tree->set_writes_kept(puts.size());
-      absl::StatusOr<PairStore::Prepared> put =
-          tree->Prepare(operation.key, operation.value, operation.digest, {0, /*of_key=*/true}, operation.expires);
-      status = put.status();
-      if (put.ok()) puts.push_back(*std::move(put));
+      if (operation.kind == PartOperationKind::kPut) puts.push_back({operation});
     }
   }
-  for (const PairStore::Prepared& put : puts) tree->Discard(put);
-  tree->set_writes_kept(0);
-  return status;
+  std::vector<PutAgain*> order;
+  for (PutAgain& put : puts) order.push_back(&put);
+  RETURN_IF_ERROR(PrepareAgain(order, store));
+  for (const PutAgain& put : puts) store->Discard(put.prepared);
+  store->set_writes_kept(0);
+  return absl::OkStatus();
 }
 
 absl::Status BuildMeganode(const LogReplay& replay, uint32_t region, const RegionShape& shape, RegionMemory* memory,
@@ -81,9 +79,10 @@ absl::Status BuildTable(const LogReplay& replay, uint32_t region, const RegionSh
   const auto empty = [&]() -> absl::StatusOr<HashTable*> {
     RETURN_IF_ERROR(FormatRegion(memory, region, shape, content));
     table = HashTable::Open(memory, pairs.cluster_time);
+    if (!Mutated(Mutant::kStampsAgain)) table->RaiseLastStamp(replay.last_stamp());
     return table.get();
   };
-  return Rebuild(empty, [&](const PutPair& put) {
+  const auto pairs_of = [&](const PutPair& put) {
     return replay.ForEach([&](const LogRecord& record) {
       // The log may have more of these than there was room for: a put that was applied after its expiry took none.
       if (table->Expired(record.expiry)) return absl::OkStatus();
@@ -91,7 +90,8 @@ absl::Status BuildTable(const LogReplay& replay, uint32_t region, const RegionSh
       if (!content.hash_range->Has(HashKey(record.key))) return absl::OkStatus();
       return put({record.key, record.value, record.expiry});
     });
-  });
+  };
+  return Rebuild(empty, pairs_of, [&] { return HasRoom(replay.prepared(), table.get()); });
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ class Regions {
   // HeldRegion::changed it outlives the regions, so a waiter for it can be interrupted when the worker ends.
   Event* unclaimed() { return &unclaimed_; }
 
-  // What the snapshots of all regions keep.
+  // Holds the pairs that the snapshots of all regions keep.
   SnapshotMemory* snapshots() { return &snapshots_; }
   const SnapshotMemory& snapshots() const { return snapshots_; }
 

@@ -40,7 +40,7 @@ absl::StatusOr<KeyState> StateOf(std::string_view key, const HeldRegion& region)
   if (last->commits != nullptr) (void)last->commits->WriteOf(key, &put);
   if (put == nullptr || region.store->Expired(put->expiry)) return state;
   state.exists = true;
-  state.stamp = last->commits != nullptr ? last->commits->stamp : put->stamp;
+  if (region.tree != nullptr) state.stamp = last->commits != nullptr ? last->commits->stamp : put->stamp;
   state.expiry = put->expiry;
   state.value = region.store->PreparedValue(*put, key);
   return state;

@@ -28,7 +28,7 @@ void Lookups::Begin(BatchedRequest* request) {
   const KeyedRequest& keyed = request->keyed;
   Target& target = request->target;
   if (IsLookup(request->kind)) RespectLocks(keyed.key, /*writes=*/false, &target);
-  if (request->kind == MessageKind::kDeleteRange || IsTransact(request->kind)) {
+  if (request->kind == MessageKind::kDeleteRange || request->kind == MessageKind::kDecide) {
     return;  // A hint would not help it.
   } else if (IsWrite(request->kind)) {
     if (!batching_ || !keyed.hint.null() || target.store == nullptr || target.region->tree == nullptr) return;

@@ -102,11 +102,20 @@ absl::Status Permissions::CheckRight(const IncomingCall& call, const UserRights&
   return rights.OfTable(right, *table) ? absl::OkStatus() : Refuse(call, right, fmt::format("the table {}", *table));
 }
 
-absl::Status Permissions::CheckPart(const IncomingCall& call, std::string_view part) {
+absl::Status Permissions::CheckPart(const IncomingCall& call, Pointer root, std::string_view part) {
   const UserRights* const rights = Of(call);
   if (rights == nullptr) return absl::OkStatus();
   ASSIGN_OR_RETURN(const std::vector<PartOperation> operations, ParseOperations(part));
+  const bool in_table = root == HashRootOf(root.region());
+  const std::optional<std::string_view> table = in_table ? TableOf(root.region()) : std::nullopt;
+  if (in_table && !table.has_value())
+    return absl::UnavailableError("the table was dropped, or its part joined another");
   for (const PartOperation& operation : operations) {
+    if (in_table) {
+      const Right right = operation.writes() ? Right::kWrite : Right::kRead;
+      if (!rights->OfTable(right, *table)) return Refuse(call, right, fmt::format("the table {}", *table));
+      continue;
+    }
     if (operation.kind == PartOperationKind::kReadRange) {
       const auto to = operation.value.empty() ? std::nullopt : std::optional(operation.value);
       if (rights->OfRange(Right::kScan, operation.key, to)) continue;

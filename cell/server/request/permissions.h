@@ -46,7 +46,7 @@ class Permissions {
   // and is to be led on.
   absl::Status CheckKeyed(const IncomingCall& call, const KeyedRequest& request, bool* gone);
   // For a part of a transaction (transaction.h). Returns InvalidArgument if it is not valid.
-  absl::Status CheckPart(const IncomingCall& call, std::string_view part);
+  absl::Status CheckPart(const IncomingCall& call, Pointer root, std::string_view part);
   // For a count of the keys from `from` to `to`; an empty `to` is the end of the tree.
   absl::Status CheckCount(const IncomingCall& call, Pointer root, std::string_view from, std::string_view to);
   absl::Status CheckUpload(const IncomingCall& call);

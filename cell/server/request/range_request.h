@@ -19,7 +19,7 @@ namespace cell {
 inline constexpr int kLeavesPerCount = 64;
 inline constexpr int kLeavesPerDelete = 16;
 
-// What one leaf has of a range.
+// The keys of a range that one leaf has.
 struct LeafKeys {
   std::vector<std::string> keys;    // In order.
   std::optional<std::string> next;  // Where the range goes on behind the leaf. Nullopt: it ends there.

@@ -58,7 +58,7 @@ class ScanWriter {
   size_t at_ = sizeof(ScanReply);
 };
 
-// What a scan request says: where it is, and what its reply is.
+// The position of a scan in its region, and the writer of its reply, as the request says.
 struct ScanTarget {
   ScanPosition position;
   ScanWriter writer;

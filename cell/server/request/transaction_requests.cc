@@ -5,7 +5,10 @@
 
 #include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
+#include "cell/server/region/prepare_again.h"
 #include "cell/server/request/key_state.h"
+#include "cell/server/request/part_operations.h"
+#include "cell/server/request/served_regions.h"
 #include "cell/server/request/sound_leaves.h"
 #include "fmt/format.h"
 
@@ -34,29 +37,16 @@ absl::StatusOr<std::optional<uint64_t>> DigestOf(std::string_view key, bool stor
     if (state.exists) *expires = Earlier(*expires, state.expiry);
     return state.exists ? std::optional(PairDigest(key, state.value)) : std::nullopt;
   }
+  if (region.hash != nullptr) {
+    const std::optional<HashTable::Located> pair = region.hash->Locate(key, HashKey(key));
+    if (!pair.has_value()) return std::optional<uint64_t>();
+    *expires = Earlier(*expires, pair->expiry);
+    return pair->crc.has_value() ? pair->crc : PairDigest(key, pair->value);
+  }
   ASSIGN_OR_RETURN(const Meganode::Location location, region.tree->Find(key));
   if (!location.pair.has_value()) return std::optional<uint64_t>();
   *expires = Earlier(*expires, location.pair->expiry);
   return std::optional(location.pair->is_inline ? PairDigest(key, location.pair->value) : location.pair->outside.crc);
-}
-
-// Returns whether no key is read twice, nor written twice, by itself. Clients have no use for that, and what the same
-// key costs again and again adds up.
-bool EachKeyOnce(const std::vector<PartOperation>& operations) {
-  if (operations.size() < 2) return true;
-  std::vector<std::pair<bool, std::string_view>> keys;
-  keys.reserve(operations.size());
-  for (const PartOperation& operation : operations) {
-    if (operation.kind != PartOperationKind::kReadRange) keys.emplace_back(operation.writes(), operation.key);
-  }
-  std::sort(keys.begin(), keys.end());
-  return std::adjacent_find(keys.begin(), keys.end()) == keys.end();
-}
-
-size_t RangesOf(const std::vector<PartOperation>& operations) {
-  return static_cast<size_t>(std::count_if(operations.begin(), operations.end(), [](const PartOperation& operation) {
-    return operation.kind == PartOperationKind::kReadRange;
-  }));
 }
 
 // Returns Unavailable if the ranges of one more part of this user would be more than a region holds. One user may have
@@ -87,16 +77,15 @@ bool TransactionRequests::Untimely(const RequestId& id, const HeldRegion& region
 
 absl::StatusOr<Step> TransactionRequests::Transact(uint32_t user, const KeyedRequest& request, HeldRegion* region) {
   ASSIGN_OR_RETURN(std::vector<PartOperation> operations, ParseOperations(request.value));
-  if (region->tree == nullptr) return absl::InvalidArgumentError("tables take no part in transactions");
-  Meganode& tree = *region->tree;
+  PairStore& store = *region->store;
   for (const PartOperation& operation : operations) {
-    if (tree.Covers(operation.key)) continue;
+    if (region->Covers(operation.key)) continue;
     Step step = Answer(TransactOutcome::kAborted);
     step.elsewhere = std::string(operation.key);
     return step;
   }
   RETURN_IF_ERROR(CheckOperations(operations, *region));
-  const std::optional<std::string> high = tree.range().high;
+  const std::optional<std::string> high = region->tree != nullptr ? region->tree->range().high : std::nullopt;
   for (const PartOperation& operation : operations) {
     if (operation.kind != PartOperationKind::kReadRange || !high.has_value()) continue;
     if (!operation.value.empty() && operation.value <= *high) continue;
@@ -108,16 +97,24 @@ absl::StatusOr<Step> TransactionRequests::Transact(uint32_t user, const KeyedReq
   if (request.primary == 0 && writes) {
     return absl::InvalidArgumentError("a transaction that writes has a primary");
   }
+  if (request.step == TransactStep::kCommit && !request.others.empty()) {
+    return absl::InvalidArgumentError("a part that is the whole transaction has no others");
+  }
   if (request.primary != 0) {
     if (Untimely(id, *region)) {
       ++counters_.untimely;
       return Answer(TransactOutcome::kUntimely, std::max(last_stamp, regions_->ClusterTime()));
     }
-    if (region->transactions.Find(id) != nullptr || region->outcomes.Find(id) != nullptr) {
-      return Known(user, id, Decision::kCommit, region);
-    }
+    const uint32_t fingerprint = FingerprintOf(request.value);
+    const RegionTransaction* const known = region->transactions.Find(id);
+    const Outcome* const outcome = region->outcomes.Find(id);
+    // What was aborted before it came here has no fingerprint.
+    const bool is_other = (known != nullptr && known->fingerprint != fingerprint) ||
+                          (outcome != nullptr && outcome->changed && outcome->fingerprint != fingerprint);
+    if (is_other) return absl::InvalidArgumentError("another transaction has this id");
+    if (known != nullptr || outcome != nullptr) return Known(user, id, Decision::kCommit, region);
     if (writes) {
-      ASSIGN_OR_RETURN(const Outcome* const later, region->outcomes.Find(id, FingerprintOf(request.value)));
+      ASSIGN_OR_RETURN(const Outcome* const later, region->outcomes.Find(id, fingerprint));
       CELL_CHECK(later == nullptr);
       RETURN_IF_ERROR(region->MakeRoomForOutcome(id, user));
     }
@@ -125,7 +122,9 @@ absl::StatusOr<Step> TransactionRequests::Transact(uint32_t user, const KeyedReq
     return absl::InvalidArgumentError("another transaction has this id");
   }
   const bool only_reads = !writes && request.step == TransactStep::kCommit;
-  if (!only_reads) {
+  const bool may_be_put = request.step == TransactStep::kCommit && region->tree != nullptr;
+  const PartOperation* const put = may_be_put ? OnlyPutOf(operations) : nullptr;
+  if (!only_reads && put == nullptr) {
     RETURN_IF_ERROR(
         region->transactions.CheckRoom(user, RegionTransaction::BytesOf(request.value.size(), operations.size())));
   }
@@ -137,28 +136,30 @@ absl::StatusOr<Step> TransactionRequests::Transact(uint32_t user, const KeyedReq
     return Answer(TransactOutcome::kAborted);
   }
   if (only_reads) return Answer(TransactOutcome::kCommitted, last_stamp);
+  if (put != nullptr) return CommitPut(user, request, *put, region);
 
   PreparedPart part{id, 0, FingerprintOf(request.value), user, request.primary, request.others, request.value};
   // The puts of a log have the moment at which they expire.
   std::string dated;
+  const bool expires_ever =
+      std::any_of(operations.begin(), operations.end(), [](const auto& one) { return one.expires != kNeverExpires; });
   for (PartOperation& operation : operations) {
-    if (operation.kind == PartOperationKind::kPut) {
-      ASSIGN_OR_RETURN(operation.expires, ExpiryOf(operation.expires, regions_->ClusterTime()));
-    }
+    if (!expires_ever) break;
+    ASSIGN_OR_RETURN(operation.expires, ExpiryOf(operation.expires, regions_->ClusterTime()));
     AppendOperation(operation, &dated);
   }
-  part.part = dated;
+  if (expires_ever) part.part = dated;
   const auto transaction = std::make_shared<RegionTransaction>(part, clock_->NowNs());
   transaction->expires = expires;
   if (writes) {
-    RETURN_IF_ERROR(tree.CheckStamps());
+    RETURN_IF_ERROR(store.CheckStamps());
     RETURN_IF_ERROR(PreparePuts(transaction.get(), region));
-    transaction->stamp = tree.NextStamp();
+    transaction->stamp = store.NextStamp();
     transaction->logged = true;
     if (region->log != nullptr) transaction->sequence = region->LogPrepared(*transaction);
   }
   region->transactions.Add(transaction);
-  tree.set_writes_kept(region->transactions.puts());
+  store.set_writes_kept(region->transactions.puts());
   if (request.step == TransactStep::kCommit) return Commit(transaction.get(), transaction->stamp, region);
   Hold(transaction.get(), region);
   ++counters_.prepared;
@@ -175,16 +176,14 @@ absl::Status TransactionRequests::CheckOperations(const std::vector<PartOperatio
   }
   for (const PartOperation& operation : operations) {
     RETURN_IF_ERROR(region.store->CheckKey(operation.key));
+    if (operation.kind == PartOperationKind::kReadRange && region.tree == nullptr) return NoMeganode(region);
     if (operation.kind == PartOperationKind::kReadRange && !operation.value.empty()) {
       // The end of a range may be just behind a key of the largest size.
       std::string_view to = operation.value;
       if (to.size() > 1 && to.ends_with('\0')) to.remove_suffix(1);
       RETURN_IF_ERROR(region.store->CheckKey(to));
     }
-    if (operation.kind != PartOperationKind::kPut) continue;
-    if (PairDigest(operation.key, operation.value) != operation.digest) {
-      return absl::InvalidArgumentError("a put of the transaction has a wrong CRC; nothing was written");
-    }
+    if (operation.expires == kNeverExpires) continue;
     RETURN_IF_ERROR(ExpiryOf(operation.expires, regions_->ClusterTime()).status());
   }
   return absl::OkStatus();
@@ -193,8 +192,14 @@ absl::Status TransactionRequests::CheckOperations(const std::vector<PartOperatio
 bool TransactionRequests::MayHold(const std::vector<PartOperation>& operations, const KeyLocks::Owner& owner,
                                   const KeyLocks& locks) {
   if (locks.empty()) return true;
+  std::vector<std::string_view> written;
+  for (const PartOperation& operation : operations) {
+    if (operation.writes()) written.push_back(operation.key);
+  }
+  std::sort(written.begin(), written.end());
+  if (!locks.MayWriteAll(written, owner)) return false;
   return std::all_of(operations.begin(), operations.end(), [&](const PartOperation& operation) {
-    if (operation.writes()) return locks.MayWrite(operation.key, owner);
+    if (operation.writes()) return true;
     if (operation.kind == PartOperationKind::kReadRange) {
       return locks.MayReadRange(operation.key, operation.value, owner);
     }
@@ -261,7 +266,7 @@ absl::Status TransactionRequests::PreparePuts(RegionTransaction* transaction, He
   absl::Status status;
   for (const PartOperation& operation : transaction->operations) {
     if (operation.kind != PartOperationKind::kPut) continue;
-    region->tree->set_writes_kept(region->transactions.puts() + transaction->puts.size());
+    region->store->set_writes_kept(region->transactions.puts() + transaction->puts.size());
     const PairStore::Ahead ahead{region->pending.size(), /*of_key=*/true};
     absl::StatusOr<PairStore::Prepared> prepared =
         region->store->Prepare(operation.key, operation.value, operation.digest, ahead, operation.expires);
@@ -272,7 +277,7 @@ absl::Status TransactionRequests::PreparePuts(RegionTransaction* transaction, He
   if (status.ok()) return status;
   for (const PairStore::Prepared& put : transaction->puts) region->store->Discard(put);
   transaction->puts.clear();
-  region->tree->set_writes_kept(region->transactions.puts());
+  region->store->set_writes_kept(region->transactions.puts());
   return status;
 }
 
@@ -292,7 +297,7 @@ void TransactionRequests::Hold(RegionTransaction* transaction, HeldRegion* regio
     }
   }
   for (const PartOperation& operation : transaction->operations) {
-    if (operation.writes()) region->tree->ShowLock(operation.key);
+    if (operation.writes()) region->store->ShowHeld(operation.key, true);
   }
 }
 
@@ -307,14 +312,14 @@ void TransactionRequests::Unhold(const RegionTransaction& transaction, HeldRegio
   }
   locks.ReleaseRanges(transaction.owner());
   for (const PartOperation& operation : transaction.operations) {
-    if (operation.writes()) region->tree->ShowLock(operation.key);
+    if (operation.writes()) region->store->ShowHeld(operation.key, false);
   }
 }
 
 void TransactionRequests::LetGo(const RegionTransaction& transaction, HeldRegion* region) {
   const std::shared_ptr<RegionTransaction> its = region->transactions.Remove(transaction.id);
   if (its->held) Unhold(*its, region);
-  region->tree->set_writes_kept(region->transactions.puts());
+  region->store->set_writes_kept(region->transactions.puts());
   region->changed.Notify();
 }
 
@@ -346,6 +351,35 @@ Step TransactionRequests::Commit(RegionTransaction* transaction, uint64_t stamp,
   // With `async`, what is one region's alone can be lost like any other write: all of it.
   const bool at_once = !transaction->held && !region->log_first;
   if (!at_once) step.after_sequence = transaction->sequence;
+  return step;
+}
+
+absl::StatusOr<Step> TransactionRequests::CommitPut(uint32_t user, const KeyedRequest& request,
+                                                    const PartOperation& put, HeldRegion* region) {
+  Expiry expiry = kNeverExpires;
+  if (put.expires != kNeverExpires) {
+    ASSIGN_OR_RETURN(expiry, ExpiryOf(put.expires, regions_->ClusterTime()));
+  }
+  Outcome outcome{request.id, 0, FingerprintOf(request.value), user, false, /*changed=*/true};
+  Step step = Answer(TransactOutcome::kCommitted);
+  if (region->log_first) {
+    const PairStore::Ahead ahead{region->pending.size(), /*of_key=*/true};
+    ASSIGN_OR_RETURN(step.put, region->store->Prepare(put.key, put.value, put.digest, ahead, expiry));
+    step.key = std::string(put.key);
+    outcome.stamp = step.put->stamp;
+    outcome.sequence = region->log->AppendPut({put.key, put.value, expiry, outcome.stamp, EncodeOutcome(outcome)});
+    step.after_sequence = outcome.sequence;
+  } else {
+    const std::string encoded = EncodeOutcome(outcome);
+    region->outcome_of_put = encoded;
+    const absl::Status stored = region->store->Put(put.key, put.value, put.digest, request.hint, expiry).status();
+    region->outcome_of_put = {};
+    RETURN_IF_ERROR(stored);
+    outcome.stamp = region->memory->header().last_stamp;
+  }
+  step.answer.stamp = outcome.stamp;
+  region->outcomes.Remember(std::move(outcome));
+  ++counters_.committed;
   return step;
 }
 
@@ -408,7 +442,10 @@ absl::StatusOr<Step> TransactionRequests::Decide(const Decided& decided, HeldReg
   // A client cannot use up a region's stamps. Another region may have given more of them, by takeovers.
   const uint64_t last = std::min(regions_->ClusterTime() + kRequestAheadNsMax, kLastStampMax / 2);
   if (stamp < transaction->stamp || stamp > std::max(last, transaction->stamp)) {
-    return absl::InvalidArgumentError(fmt::format("a transaction cannot commit with the stamp {}", stamp));
+    return absl::InvalidArgumentError(
+        fmt::format("a transaction cannot commit with the stamp {}: its regions' stamps are too far apart, as they are "
+                    "after many takeovers; nothing was written; try again in some minutes",
+                    stamp));
   }
   return Commit(transaction, stamp, region);
 }
@@ -452,11 +489,14 @@ absl::StatusOr<Step> TransactionRequests::Known(uint32_t user, const RequestId& 
     return absl::FailedPreconditionError("what became of the transaction is not known any more");
   }
   // Only a region of pairs prepares anything.
-  const bool prepares = region->tree != nullptr && region->tree->tier() == 0;
-  if (!asks || !prepares || past || Mutated(Mutant::kNoTombstone)) return step;
+  if (!asks || !region->has_pairs() || past || Mutated(Mutant::kNoTombstone)) return step;
   // The client has used the slot again, so it has given this transaction up. It is refused here from now on.
   const absl::Status later = region->outcomes.Find(id, 0).status();
-  if (absl::IsFailedPrecondition(later)) return decision == Decision::kRecall ? absl::StatusOr<Step>(later) : step;
+  if (absl::IsFailedPrecondition(later) && decision != Decision::kRecall) return step;
+  if (absl::IsFailedPrecondition(later)) {
+    return absl::FailedPreconditionError(
+        "what became of the transaction is not known any more: its client has made others since");
+  }
   // A frozen region without parts may have sent its outcomes to its next owner already, which would not get this one.
   // While it still has parts, the answer has to be remembered: two regions that are frozen could wait for each other
   // otherwise.
@@ -483,11 +523,11 @@ void TransactionRequests::Apply(const RegionTransaction& transaction, HeldRegion
       if (operation.writes()) region->transactions.locks.Write(operation.key, its->owner());
     }
     for (const PartOperation& operation : its->operations) {
-      if (operation.writes()) region->tree->ShowLock(operation.key);
+      if (operation.writes()) region->store->ShowHeld(operation.key, true);
     }
     its->held = true;
   }
-  region->tree->set_writes_kept(region->transactions.puts() - its->puts.size());
+  region->store->set_writes_kept(region->transactions.puts() - its->puts.size());
   auto put = its->puts.begin();
   for (const PartOperation& operation : its->operations) {
     if (operation.kind == PartOperationKind::kPut) {
@@ -497,25 +537,43 @@ void TransactionRequests::Apply(const RegionTransaction& transaction, HeldRegion
       (void)region->store->CommitDelete(operation.key);
     }
   }
-  region->tree->RaiseLastStamp(its->stamp);
+  region->store->RaiseLastStamp(its->stamp);
   LetGo(*its, region);
 }
 
 absl::Status TransactionRequests::Restore(const std::vector<std::string>& prepared, int64_t now_ns,
                                           HeldRegion* region) {
+  std::vector<std::shared_ptr<RegionTransaction>> transactions;
+  std::vector<PutAgain> puts;
   for (const std::string& record : prepared) {
     ASSIGN_OR_RETURN(const PreparedPart part, ParsePrepared(record));
-    const auto transaction = std::make_shared<RegionTransaction>(part, now_ns);
-    RETURN_IF_ERROR(PreparePuts(transaction.get(), region));
+    const std::shared_ptr<RegionTransaction>& one =
+        transactions.emplace_back(std::make_shared<RegionTransaction>(part, now_ns));
+    for (const PartOperation& operation : one->operations) {
+      if (operation.kind == PartOperationKind::kPut) puts.push_back({operation});
+    }
+  }
+  std::vector<PutAgain*> order;
+  for (PutAgain& put : puts) order.push_back(&put);
+  // What had room before has it again, but perhaps only if many pairs are moved.
+  if (region->hash != nullptr) region->hash->set_thorough(true);
+  const absl::Status status = PrepareAgain(order, region->store.get());
+  if (region->hash != nullptr) region->hash->set_thorough(false);
+  RETURN_IF_ERROR(status);
+  auto put = puts.begin();
+  for (const std::shared_ptr<RegionTransaction>& transaction : transactions) {
+    for (const PartOperation& operation : transaction->operations) {
+      if (operation.kind == PartOperationKind::kPut) transaction->puts.push_back(std::move((put++)->prepared));
+    }
     // Pairs that have expired since it was prepared are perhaps not there any more.
     const absl::StatusOr<bool> reads_hold =
         ReadsHold(transaction->operations, /*stored=*/true, *region, &transaction->expires);
     if (!reads_hold.ok() || !*reads_hold) transaction->expires = 1;
     transaction->logged = true;
     region->transactions.Add(transaction);
-    region->tree->set_writes_kept(region->transactions.puts());
     Hold(transaction.get(), region);
   }
+  region->store->set_writes_kept(region->transactions.puts());
   return absl::OkStatus();
 }
 

@@ -36,11 +36,13 @@ class TransactionRequests {
     uint64_t after_sequence = 0;  // It may be answered when the log is on disk up to this record. 0: now.
     std::shared_ptr<RegionTransaction> commits = nullptr;  // To be applied then, by Apply.
     std::shared_ptr<RegionTransaction> aborts = nullptr;   // To be given up then, by GiveUp.
-    std::optional<std::string> elsewhere = {};             // Nothing was done: this key belongs to another region.
+    std::optional<PairStore::Prepared> put = {};           // To be committed then, as the pair of `key`.
+    std::string key = {};
+    std::optional<std::string> elsewhere = {};  // Nothing was done: this key belongs to another region.
   };
-  // Serves a kTransact of this user at a region of pairs that takes writes. Returns InvalidArgument if the part is not
-  // valid; ResourceExhausted if there is no room for what it writes; Unavailable if there are no stamps, or too many
-  // transactions are known. Nothing was done then.
+  // Serves a kTransact of this user at a region of pairs, or a part of a table, that takes writes. Returns
+  // InvalidArgument if the part is not valid; ResourceExhausted if there is no room for what it writes; Unavailable if
+  // there are no stamps, or too many transactions are known. Nothing was done then.
   absl::StatusOr<Step> Transact(uint32_t user, const KeyedRequest& request, HeldRegion* region);
   struct Decided {
     uint32_t user;
@@ -86,6 +88,10 @@ class TransactionRequests {
   // Logs what was decided, and remembers it.
   static uint64_t LogDecision(const RegionTransaction& transaction, bool commit, uint64_t stamp, HeldRegion* region);
   Step Commit(RegionTransaction* transaction, uint64_t stamp, HeldRegion* region);
+  // Commits a transaction that is all in this region, and writes one pair. Its record is that of a put with its
+  // outcome.
+  absl::StatusOr<Step> CommitPut(uint32_t user, const KeyedRequest& request, const PartOperation& put,
+                                 HeldRegion* region);
   Step Abort(RegionTransaction* transaction, HeldRegion* region);
   // Answers with what is known of a transaction that is not prepared here.
   absl::StatusOr<Step> Known(uint32_t user, const RequestId& id, Decision decision, HeldRegion* region);

@@ -154,6 +154,11 @@ absl::StatusOr<WritePipeline::Served> WritePipeline::Try(const IncomingCall& cal
                     region->region(), std::string(region->log->status().message())));
   }
   if (target.store == nullptr) return Served{Stage::kRouted};
+  const bool prepares = request->kind == MessageKind::kTransact && request->step == TransactStep::kPrepare;
+  if (prepares && clock_->NowNs() < region->no_parts_before_ns) {
+    return absl::UnavailableError(fmt::format(
+        "region {} is about to change, and waits for the end of transactions; nothing was written", region->region()));
+  }
   if (IsTransact(request->kind)) {
     if (request->upload != 0) {
       ASSIGN_OR_RETURN(request->value, uploads_->Find(call.peer, request->upload, request->value_bytes));
@@ -221,7 +226,7 @@ absl::StatusOr<WritePipeline::Served> WritePipeline::Transact(const IncomingCall
     step = transactions_.Decide({UserOf(call), by_server, request.id, request.decision, request.stamp, request.expires},
                                 region);
   } else {
-    RETURN_IF_ERROR(permissions_->CheckPart(call, request.value));
+    RETURN_IF_ERROR(permissions_->CheckPart(call, request.root, request.value));
     step = transactions_.Transact(UserOf(call), request, region);
   }
   RETURN_IF_ERROR(step.status());
@@ -252,6 +257,11 @@ WritePipeline::Served WritePipeline::Take(const IncomingCall& call, MessageKind 
   write.answer = std::move(step.answer);
   write.commits = std::move(step.commits);
   write.aborts = std::move(step.aborts);
+  if (step.put.has_value()) {
+    write.kind = MessageKind::kPut;
+    write.key = std::move(step.key);
+    write.prepared = *std::move(step.put);
+  }
   AddPending(std::move(write), region);
   return Served{Stage::kLogged};
 }
@@ -448,8 +458,8 @@ absl::StatusOr<bool> WritePipeline::Apply(const PendingWrite& write, HeldRegion*
   if (write.refused()) return false;
   if (write.commits != nullptr) transactions_.Apply(*write.commits, region);
   if (write.aborts != nullptr) TransactionRequests::GiveUp(*write.aborts, region);
-  if (write.answer.has_value()) return true;
   if (write.kind == MessageKind::kPut) return region->store->Commit(write.prepared, write.key, write.hint);
+  if (write.answer.has_value()) return true;
   if (write.kind == MessageKind::kDelete) return region->store->CommitDelete(write.key, write.hint);
   if (write.clears) {
     write.slice->pairs = ClearNow(region, std::move(clears_.extract(region->region()).mapped()));

@@ -39,8 +39,8 @@ void WritePipeline::Answer(const IncomingCall& call, const KeyedRequest& request
 void WritePipeline::AnswerPending(const PendingWrite& write, const absl::StatusOr<bool>& existed) {
   if (write.call.reply_bytes_max == 0) return;  // Its client is gone, or another leaf of the slice is answered.
   if (existed.ok() && write.kind == MessageKind::kDeleteRange) return AnswerSlice(write.call, *write.slice);
-  if (existed.ok() && write.answer.has_value()) return AnswerTransact(write.call, write.kind, *write.answer);
-  if (!write.verdict.has_value()) return AnswerExisted(write.call, write.kind, existed);
+  if (existed.ok() && write.answer.has_value()) return AnswerTransact(write.call, write.asked(), *write.answer);
+  if (!write.verdict.has_value()) return AnswerExisted(write.call, write.asked(), existed);
   if (!existed.ok()) return replies_->Error(write.call, write.verdict->kind, existed.status());
   AnswerVerdict(write.call, *write.verdict, write.refused() ? write.verdict->stamp : write.prepared.stamp);
 }
