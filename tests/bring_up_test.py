@@ -392,6 +392,12 @@ class BringUp(unittest.TestCase):
         while not (directory / "server-9.lock").exists():
             self.assertIsNone(process.poll())
 
+    def test_the_help_says_how_it_is_run(self):
+        for tool in ("up", "down"):
+            said = subprocess.run([cluster.binary(f"tools/{tool}"), "--help"], stdout=subprocess.PIPE, check=True, text=True, timeout=60).stdout
+            self.assertTrue(said.startswith(f"usage: ./bazelw run //tools:{tool} -- "), said)
+            self.assertNotIn(f"{tool}.py", said)
+
     def test_directories_with_spaces_are_quoted(self):
         self.directory = self.directory.with_name("d i r")
         made = subprocess.run([cluster.binary("tools/up"), "--dir", str(self.directory), "--detach"], stdout=subprocess.PIPE, check=True,

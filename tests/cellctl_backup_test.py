@@ -13,6 +13,10 @@ from tools import cluster
 
 
 class CellctlBackup(CellctlCase):
+    def test_the_help_says_what_a_place_is(self):
+        for command in ("backup", "restore", "backup-remove"):
+            self.assertRegex(self.done(command, "--help").decode(), "place .*The backup: a directory")
+
     def test_a_backup_of_a_cluster_whose_server_is_dead_fails(self):
         self.up(servers=2)
         lines = "".join(f"key{i:06}\t{'v' * 200}\n" for i in range(30_000))
@@ -44,6 +48,7 @@ class CellctlBackup(CellctlCase):
                 self.assertEqual(os.listdir(backup), [], error)
                 continue
             self.assertIn(f"{len(values)} pairs".encode(), out)
+            self.assertEqual(b"They are of different moments" in out, flags != [])
             kept = self.directory, self.servers
             self.servers = []
             try:

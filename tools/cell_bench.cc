@@ -387,7 +387,7 @@ absl::Status Run(const BenchFlags& flags) {
       }
       if (flags.workload == mix.workload && mix.transacts() && flags.tier == "pilaf") {
         return absl::InvalidArgumentError(
-            fmt::format("{} is a workload of transactions, in which Pilaf tables take no part", flags.workload));
+            fmt::format("{} is a workload of transactions in the tree: it is not for Pilaf tables", flags.workload));
       }
       if (flags.workload == mix.workload) json = RunCluster(flags, mix);
     }

@@ -5,7 +5,9 @@
 
 #include <cstdio>
 #include <map>
+#include <string>
 #include <system_error>
+#include <vector>
 
 #include "CLI/CLI.hpp"
 #include "cell/cmd/help_text.h"
@@ -35,18 +37,32 @@ void AddTtl(CLI::App* app, CtlFlags* flags) {
       ->transform(CLI::AsNumberWithUnit(units, CLI::AsNumberWithUnit::UNIT_REQUIRED));
 }
 
-// Declares the conditions of a put or a delete. `stamps`: pairs have stamps.
-void AddConditions(CLI::App* app, CtlFlags* flags, bool stamps) {
+enum class Write { kPut, kDelete };
+
+// Declares the conditions of a write. `stamps`: pairs have stamps.
+void AddConditions(CLI::App* app, CtlFlags* flags, Write write, bool stamps) {
   CLI::Option_group* group =
       app->add_option_group("Conditions", "If it does not hold, nothing is written: exit status 1");
-  group->add_flag("--if-absent", flags->if_absent, "Only if KEY is not there");
+  CLI::Option* const absent = group->add_flag("--if-absent", flags->if_absent, "Only if KEY is not there");
+  if (write == Write::kDelete) absent->group("");  // Not in the help: it has a message of its own.
   group->add_flag("--if-present", flags->if_present, "Only if KEY is there");
   group->add_option("--if-value", flags->if_value, "Only if KEY is there with this value");
   if (stamps) {
     group->add_option("--if-stamp", flags->if_stamp, "Only if KEY is there with this stamp (get --stamp shows it)")
         ->check(Count());
   }
-  group->require_option(0, 1);
+  app->parse_complete_callback([group, flags, write] {
+    if (write == Write::kDelete && flags->if_absent) {
+      throw CLI::ValidationError("--if-absent", "a key that is not there cannot be deleted");
+    }
+    std::vector<std::string> given;
+    for (const CLI::Option* option : group->get_options()) {
+      if (option->count() > 0) given.push_back(option->get_name());
+    }
+    if (given.size() < 2) return;
+    throw CLI::ExcludesError(fmt::format("{} exclude each other: give one of them", fmt::join(given, " and ")),
+                             CLI::ExitCodes::ExcludesError);
+  });
 }
 
 void DeclareFunctions(CLI::App* app, CtlFlags* flags, Command* chosen) {
@@ -82,7 +98,8 @@ void DeclareFunctions(CLI::App* app, CtlFlags* flags, Command* chosen) {
       "  cellctl apply limits max 5,7,0 --type u16     cellctl functions lists all of them\n"
       "To replace a value that is as you expect: cellctl put KEY VALUE --if-value EXPECTED.");
   evaluate->footer(
-      "  cellctl evaluate weights sum --type f32       cellctl evaluate weights filter 0.5 --where gt --type f32");
+      "  cellctl evaluate weights sum --type f32       cellctl evaluate weights filter 0.5 --where gt --type f32\n"
+      "Exit status 1 if there is no such key.");
 }
 
 void DeclareHash(CLI::App* app, CtlFlags* flags, Command* chosen) {
@@ -112,8 +129,8 @@ void DeclareHash(CLI::App* app, CtlFlags* flags, Command* chosen) {
   for (CLI::App* sub : {put, ttl, get, del, has}) sub->add_option("key", flags->key)->required();
   put->add_option("value", flags->value)->required();
   AddTtl(put, flags);
-  AddConditions(put, flags, /*stamps=*/false);
-  AddConditions(del, flags, /*stamps=*/false);
+  AddConditions(put, flags, Write::kPut, /*stamps=*/false);
+  AddConditions(del, flags, Write::kDelete, /*stamps=*/false);
   create->footer(
       "If the servers have no room for the requested parts, no table is created. If a server does not accept its "
       "parts\nafterwards, the table has fewer parts: it can be used, the message says how many it has, and the exit "
@@ -241,7 +258,7 @@ void DeclareBackup(CLI::App* app, CtlFlags* flags, Command* chosen) {
         "Ceph's "
         "user\n"
         "client.USER (without it, client.admin).");
-    sub->add_option("place", flags->file)->required();
+    sub->add_option("place", flags->file, "The backup: a directory, or rados:POOL...")->required();
     return sub;
   };
   CLI::App* backup = add("backup", "Write all pairs that the tree has at one moment to a new backup in PLACE", Backup);
@@ -287,7 +304,7 @@ void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
   put->add_option("key", flags->key)->required();
   put->add_option("value", flags->value)->required();
   AddTtl(put, flags);
-  AddConditions(put, flags, /*stamps=*/true);
+  AddConditions(put, flags, Write::kPut, /*stamps=*/true);
   add("ttl", "Say how long KEY's pair is there before it expires: exit status 1 if there is no such key", TimeToLive)
       ->add_option("key", flags->key)
       ->required();
@@ -296,7 +313,7 @@ void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
   get->add_flag("--stamp", flags->stamp, "Write its stamp instead, which names this version of the pair");
   CLI::App* del = add("del", "Delete KEY", Del);
   del->add_option("key", flags->key)->required();
-  AddConditions(del, flags, /*stamps=*/true);
+  AddConditions(del, flags, Write::kDelete, /*stamps=*/true);
   add("has", "Check whether KEY exists: exit status 0 if it does, 1 if not", Has)
       ->add_option("key", flags->key)
       ->required();
@@ -333,14 +350,20 @@ void Declare(CLI::App* app, CtlFlags* flags, Command* chosen) {
   load->add_flag("--raw", flags->raw,
                  "Read lines as \"key TAB value\" without escapes: a backslash is an ordinary byte");
   CLI::App* tx = add("tx", "Run the script in FILE, or from standard input (-), as one transaction", RunScript);
-  tx->add_option("file", flags->file)->required();
+  tx->add_option("file", flags->file, "The script, or - for standard input")->required();
   tx->footer(
       "A line is a command, with words as in a shell; a line that begins with # is a comment:\n"
       "  get KEY           write the value               scan FROM [TO]     write the pairs of a range\n"
       "  put KEY VALUE     del KEY                       add KEY NUMBER     to a decimal number; absent counts as 0\n"
-      "  expect KEY VALUE  absent KEY                    else nothing is written: exit status 1\n"
-      "All lines take effect at one moment, or none does. What get and scan have read is written when that is so, as\n"
-      "key TAB value. While something that was read changes meanwhile, the script is run again.");
+      "  expect KEY VALUE  absent KEY                    else nothing is stored: exit status 1\n"
+      "  hash get TABLE KEY, hash put TABLE KEY VALUE and so on: the same in a Pilaf table, but for scan\n"
+      "All lines take effect at one moment, or none does. While something that was read changes meanwhile, the script\n"
+      "is run again. Then what get and scan have read is written as key TAB value, escaped as by scan. Of a key that\n"
+      "is absent, get writes the key alone, without a TAB (with -o json, the value null).\n"
+      "Exit status\n"
+      "  0  all lines have taken effect; that get finds a key absent is no error\n"
+      "  1  an expect or absent did not hold: nothing is stored\n"
+      "  2  error: nothing is stored or, if the message begins with MaybeApplied, perhaps all of it");
   DeclareFunctions(app, flags, chosen);
   DeclareHash(app, flags, chosen);
   DeclareSecret(app, flags, chosen);

@@ -225,14 +225,16 @@ absl::StatusOr<Restored> Read(Client* client, const CtlFlags& flags) {
 int Backup(Client* client, const CtlFlags& flags) {
   if (const absl::Status connected = client->Connect(); !connected.ok()) return Fail(connected);
   if (const size_t tables = client->Tables().size(); tables > 0) {
-    fmt::print(stderr, "cellctl: only the tree is backed up, not the cluster's {} Pilaf tables\n", tables);
+    fmt::print(stderr, "cellctl: only the tree is backed up, not the cluster's {} Pilaf table{}\n", tables,
+               tables == 1 ? "" : "s");
   }
   const absl::StatusOr<uint64_t> pairs = Write(client, flags);
   if (!pairs.ok()) return Fail(pairs.status());
   if (flags.json()) {
     fmt::print("{}\n", nlohmann::json{{"pairs", *pairs}}.dump());
   } else {
-    fmt::print("{} pairs are backed up in {}\n", *pairs, flags.file);
+    fmt::print("{} pairs are backed up in {}{}\n", *pairs, flags.file,
+               flags.no_snapshot ? ". They are of different moments, because of --no-snapshot" : "");
   }
   return kDone;
 }

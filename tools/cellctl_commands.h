@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/status.h"
 #include "cell/client/client.h"
 #include "cell/control/control_client.h"
 #include "nlohmann/json.hpp"
@@ -82,6 +83,8 @@ int ListFunctions(Client* client, const CtlFlags& flags);
 int RunScript(Client* client, const CtlFlags& flags);
 
 // Ranges of keys: cellctl_range.cc.
+// Returns InvalidArgument if a range ends before it begins, with the words of Client::Count.
+absl::Status CheckRange(std::string_view from, const std::optional<std::string>& to);
 int RunScan(Client* client, const CtlFlags& flags);
 int RunCount(Client* client, const CtlFlags& flags);
 int RunDeleteRange(Client* client, const CtlFlags& flags);

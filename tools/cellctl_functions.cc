@@ -18,11 +18,30 @@
 namespace cell {
 namespace {
 
+constexpr std::string_view kTypes = "i8, u8, i16, u16, i32, u32, i64, u64, f32 or f64";
+
+bool Compares(std::string_view function) { return function == "count" || function == "filter"; }
+
+// Returns whether this is a built-in function of elements, whose argument names their type.
+bool TakesElements(std::string_view function) {
+  static const std::set<std::string_view> kOfElements = {"add", "add-checked", "min", "max",   "and",
+                                                         "or",  "xor",         "sum", "least", "greatest"};
+  return Compares(function) || kOfElements.contains(function);
+}
+
 // Makes a function's argument of what was given: a predicate, elements, a type alone, or bytes as they are.
 absl::StatusOr<std::string> ArgumentOf(const CtlFlags& flags) {
+  if (Compares(flags.function) && flags.where.empty()) {
+    return absl::InvalidArgumentError(fmt::format(
+        "{} compares elements, so it needs --where: eq, ne, lt, le, gt or ge, and ARGUMENT", flags.function));
+  }
   if (flags.type.empty()) {
-    if (flags.where.empty()) return flags.argument;
-    return absl::InvalidArgumentError("--where compares elements, so it needs their --type");
+    if (!flags.where.empty()) {
+      return absl::InvalidArgumentError(fmt::format("--where compares elements, so it needs their --type: {}", kTypes));
+    }
+    if (!TakesElements(flags.function)) return flags.argument;
+    return absl::InvalidArgumentError(
+        fmt::format("{} is a function of elements, so it needs their --type: {}", flags.function, kTypes));
   }
   ASSIGN_OR_RETURN(const ElementType type, ParseElementType(flags.type));
   std::string elements;
@@ -107,9 +126,17 @@ int Evaluate(Client* client, const CtlFlags& flags) {
   if (!argument.ok()) return Fail(argument.status());
   const FunctionCall call{flags.function, *std::move(argument)};
   const absl::StatusOr<std::string> result = client->Run(map->AsyncEvaluate(flags.key, call));
+  if (!result.ok() && !absl::IsFailedPrecondition(result.status())) return Fail(result.status());
+  // The result, or the refusal, does not tell whether there is a value.
+  const absl::StatusOr<bool> found = client->Run(map->AsyncContains(flags.key));
+  if (!found.ok()) return Fail(found.status());
+  if (!*found) {
+    if (flags.json()) fmt::print("{}\n", nlohmann::json{{"found", false}}.dump());
+    return Absent(flags);
+  }
   if (!result.ok()) return Fail(result.status());
   if (flags.json()) {
-    fmt::print("{}\n", nlohmann::json{{"result", ResultAsJson(*result, ResultType(flags))}}.dump());
+    fmt::print("{}\n", nlohmann::json{{"found", true}, {"result", ResultAsJson(*result, ResultType(flags))}}.dump());
   } else {
     PrintResult(*result, ResultType(flags));
   }

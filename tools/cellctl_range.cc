@@ -8,7 +8,9 @@
 #include <iostream>
 #include <optional>
 #include <string>
+#include <string_view>
 
+#include "cell/base/bytes.h"
 #include "fmt/format.h"
 #include "tools/cellctl_commands.h"
 #include "tools/command_snapshot.h"
@@ -149,16 +151,24 @@ int ScanSnapshot(Client* client, const CtlFlags& flags, const ScanOptions& optio
 
 }  // namespace
 
+absl::Status CheckRange(std::string_view from, const std::optional<std::string>& to) {
+  if (!to.has_value() || from <= *to) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      fmt::format("a range cannot begin at {} and end at {}, which is below", ForMessage(from), ForMessage(*to)));
+}
+
 int RunScan(Client* client, const CtlFlags& flags) {
-  if (const absl::Status connected = client->Connect(); !connected.ok()) return Fail(connected);
   KeyRange range = RangeOf(flags);
+  if (const absl::Status checked = CheckRange(range.from, range.to); !checked.ok()) return Fail(checked);
+  if (const absl::Status connected = client->Connect(); !connected.ok()) return Fail(connected);
   ScanOptions options;
   options.from = std::move(range.from);
   options.to = std::move(range.to);
   options.limit = flags.limit;
   options.reverse = flags.reverse;
   options.keys_only = flags.keys_only;
-  if (flags.snapshot) return ScanSnapshot(client, flags, options);
+  const bool empty = options.to.has_value() && options.from == *options.to;  // There is no snapshot of no keys.
+  if (flags.snapshot && !empty) return ScanSnapshot(client, flags, options);
   Scan scan = client->NewScan(std::move(options));
   const absl::Status status = PrintPairs(&scan, flags, [] { return true; });
   return status.ok() ? kDone : Fail(status);

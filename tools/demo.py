@@ -105,7 +105,8 @@ class Demo:
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    parser = argparse.ArgumentParser(prog="demo", usage="./bazelw run //tools:demo -- [FLAGS]", description=__doc__,
+                                     formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--seconds", type=float, default=2, help="seconds per benchmark")
     parser.add_argument("--meganode-bytes", default="1M", help="bytes for the nodes of each meganode; small, so that they split")
     parser.add_argument("--extents-bytes", default="8M", help="bytes for the keys and values of each meganode")

@@ -8,7 +8,7 @@ from tools import cluster, cluster_directory, cluster_down
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="down", usage="./bazelw run //tools:down -- [FLAGS]", description=__doc__)
     parser.add_argument("--dir", default=cluster_directory.default_directory(), help="directory of the cluster (default: %(default)s)")
     cluster_down.add_kill_after_flag(parser)
     args = parser.parse_args()

@@ -47,7 +47,7 @@ def install(prefix):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(prog="install", usage="./bazelw run //tools:install -- PREFIX", description=__doc__)
     parser.add_argument("prefix", help="directory such as /usr/local, in which include/, lib/ and bin/ are created")
     prefix = cluster.user_path(parser.parse_args().prefix)
     try:

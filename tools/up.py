@@ -18,7 +18,8 @@ INLINE_MAX = 986  # For the largest nodes. The servers check it for the nodes of
 
 
 def parse(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="up", usage="./bazelw run //tools:up -- [FLAGS]", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
 
     def add(flag, text, default=None, **options):
         parser.add_argument(flag, help=text if default is None else f"{text} (new clusters: {default})", **options)

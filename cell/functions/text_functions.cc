@@ -56,12 +56,12 @@ absl::StatusOr<FunctionOutput> AddDecimal(const FunctionInput& input) {
   const std::optional<int64_t> operand = ParseDecimal(input.argument);
   if (!operand.has_value()) {
     return absl::InvalidArgumentError(fmt::format(
-        "the argument {} is no decimal number of 64 bits: give one such as -12", ForMessage(input.argument)));
+        "the argument {} is not a whole decimal number of 64 bits: give one such as -12", ForMessage(input.argument)));
   }
   const std::optional<int64_t> stored = input.value.has_value() ? ParseDecimal(*input.value) : 0;
   if (!stored.has_value()) {
     return absl::FailedPreconditionError(
-        fmt::format("the value {} is no decimal number of 64 bits: put one first", ForMessage(*input.value)));
+        fmt::format("the value {} is not a whole decimal number of 64 bits: put one first", ForMessage(*input.value)));
   }
   int64_t sum;
   if (__builtin_add_overflow(*stored, *operand, &sum)) {
