@@ -184,7 +184,7 @@ TEST_F(DamageTest, AStampThatWasNotGiven) {
 
 TEST_F(DamageTest, AnotherLayoutVersion) {
   region_.memory()->header().layout_version = 1;
-  ExpectError("region 1 has layout version 1, and this release knows version 4 only");
+  ExpectError("region 1 has layout version 1, and this release knows version 5 only");
   ExpectError("cellctl backup");
 }
 
