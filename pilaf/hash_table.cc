@@ -254,7 +254,7 @@ void HashTable::ShowHeld(std::string_view key, bool held) {
     held ? ++keys : --keys;
     const bool changed = keys == (held ? 1 : 0);
     if (keys == 0) held_.erase(at);
-    // What is invalid stays so.
+    // An invalidated region stays invalid: nothing in it may look whole.
     if (changed && hash_header().invalidated == 0) Republish(at);
   }
 }

@@ -222,8 +222,8 @@ TEST_P(TableTransactionsTest, SurviveATakeoverOfBuckets) {
   SurvivesATakeover("buckets");
 }
 
-// What is prepared in a table is not moved. Keys that were prepared first must not take the places, in the order in
-// which the next owner comes to them, that another one needs.
+// A slot that is reserved for a put is not moved. The next owner must find a slot for each put, although those that it
+// prepares first may reserve the slots that another one needs.
 TEST_P(TableTransactionsTest, SurviveATakeoverWhateverTheirPlaces) {
   if (GetParam() == Durability::kNone) GTEST_SKIP() << "regions without logs end with their server";
   ASSERT_TRUE(cluster_.CreateTable("crafted", 0, 1).ok());

@@ -32,8 +32,8 @@ std::string RandomKey(Random* random, size_t bytes_max, uint64_t alphabet) {
   return key;
 }
 
-// A region's next owner builds its tree anew, and prepares again what was prepared: there is room for that, and for all
-// of it to be committed, whatever was put after it had been prepared first.
+// The next owner of a region builds its tree anew, and prepares all puts again that were prepared. It finds room for
+// them, and can commit them, whatever else was put since they were prepared for the first time.
 TEST(MeganodeBuilderTest, HasRoomForWhatWasPreparedBefore) {
   int kept_in_all = 0, refused = 0;
   for (uint64_t seed = 1; seed <= 300; ++seed) {

@@ -16,8 +16,8 @@ struct PutAgain {
   PairStore::Prepared prepared = {};
 };
 
-// Prepares all of them. There was room for all, but in a table what is prepared is not moved, so that the first ones may
-// take the places that a later one needs: one that finds no room comes first in the next try. Returns the errors of
+// Prepares all of them. There was room for all, but in a table what is prepared is not moved, so that the first ones
+// may take the places that a later one needs: one that finds no room comes first in the next try. Returns the errors of
 // PairStore::Prepare; none is prepared then. REQUIRES: no write of the region is prepared.
 inline absl::Status PrepareAgain(std::vector<PutAgain*> order, PairStore* store) {
   constexpr int kTriesMax = 64;

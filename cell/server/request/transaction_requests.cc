@@ -108,7 +108,7 @@ absl::StatusOr<Step> TransactionRequests::Transact(uint32_t user, const KeyedReq
     const uint32_t fingerprint = FingerprintOf(request.value);
     const RegionTransaction* const known = region->transactions.Find(id);
     const Outcome* const outcome = region->outcomes.Find(id);
-    // What was aborted before it came here has no fingerprint.
+    // The outcome of one that was aborted before its part came has no fingerprint.
     const bool is_other = (known != nullptr && known->fingerprint != fingerprint) ||
                           (outcome != nullptr && outcome->changed && outcome->fingerprint != fingerprint);
     if (is_other) return absl::InvalidArgumentError("another transaction has this id");
@@ -555,7 +555,7 @@ absl::Status TransactionRequests::Restore(const std::vector<std::string>& prepar
   }
   std::vector<PutAgain*> order;
   for (PutAgain& put : puts) order.push_back(&put);
-  // What had room before has it again, but perhaps only if many pairs are moved.
+  // The puts had room before. Many pairs may have to be moved until they have it again.
   if (region->hash != nullptr) region->hash->set_thorough(true);
   const absl::Status status = PrepareAgain(order, region->store.get());
   if (region->hash != nullptr) region->hash->set_thorough(false);
