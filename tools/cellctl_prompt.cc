@@ -3,14 +3,18 @@
 
 #include <histedit.h>
 #include <langinfo.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <cerrno>
 #include <clocale>
-#include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <cwchar>
 #include <iostream>
 #include <vector>
 
@@ -51,15 +55,15 @@ int RunLine(Client* client, const CtlFlags& given, const std::string& text) {
   return line.command ? RunCommand(line.command, client, line.flags) : kError;
 }
 
-volatile std::sig_atomic_t interrupted = 0;
-
 // Makes SIGINT interrupt the reading of a line, instead of ending the program, during this object's lifetime.
 class InterruptsReading {
  public:
   InterruptsReading() {
-    interrupted = 0;
-    struct sigaction action {};  // Without SA_RESTART.
-    action.sa_handler = [](int) { interrupted = 1; };
+    if (event_ < 0) event_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    Take();
+    struct sigaction action {};
+    action.sa_handler = [](int) { ::eventfd_write(event_, 1); };
+    action.sa_flags = SA_RESTART;  // Writing the prompt must not fail.
     ::sigaction(SIGINT, nullptr, &before_);
     if (before_.sa_handler != SIG_IGN) ::sigaction(SIGINT, &action, nullptr);
   }
@@ -67,9 +71,37 @@ class InterruptsReading {
   InterruptsReading& operator=(const InterruptsReading&) = delete;
   ~InterruptsReading() { ::sigaction(SIGINT, &before_, nullptr); }
 
+  // Waits for input or an interrupt. Returns false, and leaves the interrupt, if there is one.
+  static bool Wait() {
+    std::array<pollfd, 2> ready{{{STDIN_FILENO, POLLIN, 0}, {event_, POLLIN, 0}}};
+    while (::poll(ready.data(), ready.size(), -1) < 0 && errno == EINTR) {
+    }
+    return ready[1].revents == 0;
+  }
+
+  // Returns whether there were interrupts since the last call, or since the object was made.
+  static bool Take() {
+    eventfd_t count = 0;
+    return ::eventfd_read(event_, &count) == 0;
+  }
+
  private:
+  static inline int event_ = -1;  // Readable from an interrupt on until it is taken, so that none is missed.
   struct sigaction before_ {};
 };
+
+// Reads a character for the editor. Returns 1, 0 at the end of the input, or -1 after an error or an interrupt.
+int ReadCharacter(EditLine*, wchar_t* character) {
+  std::mbstate_t state{};
+  for (char byte = 0; InterruptsReading::Wait();) {
+    const ssize_t read = ::read(STDIN_FILENO, &byte, 1);
+    if (read <= 0) return static_cast<int>(read);
+    const size_t bytes = std::mbrtowc(character, &byte, 1, &state);
+    if (bytes == static_cast<size_t>(-1)) state = {};  // Not UTF-8: it is dropped.
+    if (bytes <= 1) return 1;
+  }
+  return -1;
+}
 
 // Reads lines from a terminal.
 class Editor {
@@ -85,6 +117,7 @@ class Editor {
     el_set(
         edit_, EL_PROMPT, +[](EditLine*) { return const_cast<char*>("cell> "); });
     el_set(edit_, EL_EDITOR, "emacs");
+    el_set(edit_, EL_GETCFN, &ReadCharacter);
     el_set(edit_, EL_HIST, ::history, history_);
     el_set(edit_, EL_CLIENTDATA, this);
     el_set(edit_, EL_ADDFN, "complete", "Complete the word", &Editor::OnTab);
@@ -105,8 +138,7 @@ class Editor {
     const InterruptsReading interrupts;
     int bytes = 0;
     const char* text = el_gets(edit_, &bytes);
-    for (bool again = false; text == nullptr && bytes < 0 && interrupted != 0; again = true) {
-      interrupted = 0;
+    for (bool again = false; text == nullptr && bytes < 0 && InterruptsReading::Take(); again = true) {
       const LineInfo* const info = el_line(edit_);
       const bool empty = info->lastchar == info->buffer;
       el_reset(edit_);
@@ -114,8 +146,7 @@ class Editor {
       if (empty && again) break;
       fmt::print("\n");
       std::fflush(stdout);
-      bytes = -1;
-      text = interrupted == 0 ? el_gets(edit_, &bytes) : nullptr;  // The next one may have come already.
+      text = el_gets(edit_, &bytes);
     }
     if (text == nullptr || bytes <= 0) {
       fmt::print("\n");
