@@ -166,7 +166,9 @@ Task<absl::Status> Checkpointer::TryCheckpoint(HeldRegion* held) {
   }
   log->EndRoll(std::move(segment));
   // Those that are in earlier segments go with them. The checkpoint is complete when these are on disk.
+  const uint64_t before = log->bytes();
   if (!Mutated(Mutant::kOutcomesTrimmed)) held->LogOutcomes();
+  held->NoteLoggedAgain(log->bytes() - before);
 
   std::unique_ptr<LogWriter> writer;
   const RunInPool::Work begin = [this, region, epoch = log->epoch(), sequence, &writer]() -> absl::Status {

@@ -141,6 +141,20 @@ TEST_F(CheckpointerTest, ACheckpointWaitsUntilEarlierWritesAreApplied) {
   EXPECT_TRUE(made.Take().ok());
 }
 
+// Outcomes go to the new segment with each checkpoint, and may be more than after how much the next one begins.
+TEST_F(CheckpointerTest, WhatACheckpointLogsAgainCallsForNoOther) {
+  Put("key");
+  for (uint32_t client = 1; client <= 300; ++client) {
+    region()->outcomes.Remember({{client, 1, UINT64_MAX, 0}, 1, 0, 0, false, true, "a result"});
+  }
+  const uint64_t before = region()->log->bytes();
+  ASSERT_TRUE(Run(checkpointer_.Checkpoint(kRegion)).ok());
+  ASSERT_GT(region()->log->bytes() - before, kLogBytesMin);
+  EXPECT_FALSE(Begins());
+  Lengthen(kLogBytesMin);
+  EXPECT_TRUE(Begins());
+}
+
 // A log that has failed gets no new segment: what it dropped would be missing before it.
 TEST_F(CheckpointerTest, ALogThatFailsBeforeItsNewSegmentGetsNone) {
   Put("key");

@@ -219,7 +219,11 @@ class HeldRegion {
 
   // Notes that a checkpoint of the region begins. REQUIRES: there is a log.
   void NoteCheckpoint() { log_bytes_at_checkpoint_ = log->bytes(); }
-  // Returns how many bytes were appended to the log since the last checkpoint began, or since SetLog if there was none.
+  // Notes that the checkpoint itself has appended so many bytes, copies of records in earlier segments. They do not
+  // make another one due.
+  void NoteLoggedAgain(uint64_t bytes) { log_bytes_at_checkpoint_ += bytes; }
+  // Returns how many bytes were appended to the log since the last checkpoint began, by others than it, or since SetLog
+  // if there was none.
   // REQUIRES: there is a log.
   uint64_t log_bytes_since_checkpoint() const { return log->bytes() - log_bytes_at_checkpoint_; }
 
@@ -357,7 +361,7 @@ class HeldRegion {
   Event* const unclaimed_;
   RegionState state_;  // Only ChangeState changes it.
   FlushState flush_;
-  uint64_t log_bytes_at_checkpoint_ = 0;  // Only SetLog and NoteCheckpoint change it.
+  uint64_t log_bytes_at_checkpoint_ = 0;  // Only SetLog and the two Note... change it.
   RegionClaim* claim_ = nullptr;          // Only RegionClaim changes it.
 };
 
