@@ -4,9 +4,10 @@
 //
 // Half of the accounts are at the low end of the keys. Of the others, a third is at the high end, and the rest in two
 // Pilaf tables, named by --tables. A transfer is from one half to the other. So its accounts are in two regions as soon
-// as the tree has several. A transfer is on disk in both before it is
-// acknowledged, with async, too. In the same transaction each transfer puts a record of its own. So the records tell
-// exactly what each account must have.
+// as the tree has several. A transfer is on disk in both before it is acknowledged, with async, too. In the same
+// transaction each transfer puts a record of its own. So the records tell
+// exactly what each account must have. Meanwhile it takes snapshots of the tree. In each of them, too, the accounts of
+// the tree must have what the records in it tell.
 //
 // The exit status is 0 if every account has what it must have, no money is lost or made, and every transfer that was
 // acknowledged is there. Otherwise it is 1, and one line tells each thing that is wrong.
@@ -19,6 +20,7 @@
 #include "cell/base/check.h"
 #include "cell/base/random.h"
 #include "cell/base/status_macros.h"
+#include "cell/client/snapshot.h"
 #include "cell/client/transaction.h"
 #include "fmt/format.h"
 
@@ -29,7 +31,9 @@ constexpr int kInHalf = 6;
 constexpr int64_t kInitial = 1000;  // In each account.
 constexpr size_t kTasks = 8;
 constexpr int64_t kTimeoutUs = 20'000'000;
-constexpr int64_t kPauseNs = 10'000'000;  // Of a task before its next transfer.
+constexpr int64_t kPauseNs = 10'000'000;           // Of a task before its next transfer.
+constexpr int64_t kSnapshotPauseNs = 100'000'000;  // After each snapshot.
+constexpr int64_t kSnapshotKeptUs = 20'000'000;    // Longer than it takes to read one.
 
 struct Flags {
   std::string cluster, state;
@@ -61,6 +65,14 @@ struct Transfer {
   int64_t amount = 0;
   Outcome outcome = Outcome::kUnknown;
 };
+
+// Reads the record of a transfer.
+std::optional<Transfer> Parse(const std::string& record) {
+  Transfer transfer;
+  std::istringstream words(record);
+  if (words >> transfer.from >> transfer.to >> transfer.amount) return transfer;
+  return std::nullopt;
+}
 
 // The state that the last run has written to its file.
 struct State {
@@ -245,6 +257,83 @@ Task<bool> MoveRepeatedly(const Bank* bank, State* state, int64_t until_ns, uint
   co_return true;
 }
 
+// What was seen in snapshots.
+struct Seen {
+  int snapshots = 0;
+  int wrong = 0;
+
+  void Complain(const std::string& what) {
+    ++wrong;
+    fmt::print("{}\n", what);
+  }
+};
+
+// Reads from a snapshot what the tree has of the bank.
+Task<absl::Status> ReadSnapshot(const Bank* bank, Snapshot* snapshot, uint64_t run, Found* found) {
+  for (const bool high : {false, true}) {
+    for (int i = 0; i < kInHalf; ++i) {
+      const std::string account = Account(high, i);
+      if (bank->TableOf(account) != nullptr) continue;
+      const absl::StatusOr<std::optional<std::string>> value = co_await snapshot->AsyncGet(account);
+      if (!value.ok()) co_return value.status();
+      if (value->has_value()) found->balances[account] = std::stoll(**value);
+    }
+  }
+  Scan scan = snapshot->NewScan(PrefixScan(Records(run)));
+  for (;;) {
+    const absl::StatusOr<absl::Span<const Scan::Entry>> batch = co_await scan.AsyncNextBatch();
+    if (!batch.ok()) co_return batch.status();
+    if (batch->empty()) co_return absl::OkStatus();
+    for (const Scan::Entry& entry : *batch) found->records.emplace(entry.key, entry.value);
+  }
+}
+
+// Compares the accounts in a snapshot with the records in it. `initial`: what accounts had before all of these.
+void CompareSnapshot(const Bank& bank, const std::map<std::string, int64_t>& initial, const Found& found, Seen* seen) {
+  ++seen->snapshots;
+  std::map<std::string, int64_t> expected;
+  for (const auto& [account, balance] : initial) {
+    if (bank.TableOf(account) == nullptr) expected[account] = balance;
+  }
+  for (const auto& [key, text] : found.records) {
+    const std::optional<Transfer> transfer = Parse(text);
+    if (!transfer.has_value()) {
+      seen->Complain(fmt::format("{} in a snapshot is \"{}\"", key, text));
+      continue;
+    }
+    if (expected.contains(transfer->from)) expected[transfer->from] -= transfer->amount;
+    if (expected.contains(transfer->to)) expected[transfer->to] += transfer->amount;
+  }
+  for (const auto& [account, balance] : expected) {
+    const auto it = found.balances.find(account);
+    if (it != found.balances.end() && it->second == balance) continue;
+    seen->Complain(fmt::format("in a snapshot {} has {}, but by the records of transfers in it {}", account,
+                               it == found.balances.end() ? "nothing" : std::to_string(it->second), balance));
+  }
+}
+
+// Takes snapshots, and compares what is in each. Servers may end meanwhile.
+Task<bool> VerifySnapshots(const Bank* bank, const std::map<std::string, int64_t>* initial, uint64_t run,
+                           int64_t until_ns, Seen* seen) {
+  while (bank->client->NowNs() < until_ns) {
+    SnapshotOptions options;
+    options.keep_us = kSnapshotKeptUs;
+    Task<absl::StatusOr<Snapshot>> take = bank->client->AsyncTakeSnapshot(std::move(options));
+    absl::StatusOr<Snapshot> snapshot = co_await std::move(take);
+    Found found;
+    absl::Status read = snapshot.status();
+    if (read.ok()) read = co_await ReadSnapshot(bank, &*snapshot, run, &found);
+    if (read.ok()) {
+      CompareSnapshot(*bank, *initial, found, seen);
+    } else if (!IsSnapshotTooOld(read) && !absl::IsUnavailable(read) && !absl::IsDeadlineExceeded(read)) {
+      seen->Complain(fmt::format("a snapshot could not be read: {}", read.ToString()));
+    }
+    if (snapshot.ok()) (void)co_await snapshot->AsyncForget();
+    co_await bank->client->AsyncSleepUntil(bank->client->NowNs() + kSnapshotPauseNs);
+  }
+  co_return true;
+}
+
 absl::StatusOr<bool> Run(const Flags& flags) {
   ClientOptions options;
   options.cluster = flags.cluster;
@@ -267,10 +356,15 @@ absl::StatusOr<bool> Run(const Flags& flags) {
     tasks.push_back(MoveRepeatedly(&bank, &state, until_ns, task));
     tasks.back().Start();
   }
+  const std::map<std::string, int64_t> initial = state.balances;
+  Seen seen;
+  if (!initial.empty()) tasks.push_back(VerifySnapshots(&bank, &initial, state.run, until_ns, &seen));
+  tasks.back().Start();
   for (const Task<bool>& task : tasks) {
     while (!task.done()) client->Poll(client->NowNs() + 1'000'000);
   }
-  return Write(flags.state, state);
+  fmt::print("{} snapshots, {} things wrong in them\n", seen.snapshots, seen.wrong);
+  return Write(flags.state, state) && seen.wrong == 0;
 }
 
 int Main(int argc, char** argv) {
