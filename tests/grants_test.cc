@@ -14,6 +14,7 @@
 #include "cell/base/check.h"
 #include "cell/client/client_testing.h"
 #include "cell/client/functions.h"
+#include "cell/client/transaction.h"
 #include "cell/cluster/memory_membership.h"
 #include "cell/io/fabric/waiter.h"
 #include "cell/io/sim/sim_fabric.h"
@@ -107,6 +108,20 @@ std::vector<std::string> KeysOf(Client* client, ScanOptions options, absl::Statu
   }
   *end = more.status();
   return keys;
+}
+
+// The state of a leaf has a checksum of pairs that the user may not read.
+TEST_F(GrantsOfClients, ATransactionIsSentTheStateOfLeavesOnlyIfItsUserMayReadMemory) {
+  Grant("alice", Prefix("a/"), "read");
+  Grant("bob", kEverything, "scan");
+  for (const char* user : {"alice", "bob"}) {
+    const std::unique_ptr<Client> client = ClientOf(user);
+    Transaction transaction = client->Begin();
+    for (const int i : {1, 300}) EXPECT_TRUE(transaction.Get(Key("a", i), {.path = Path::kServer}).ok());
+    EXPECT_TRUE(transaction.Commit().ok());
+    EXPECT_EQ(client->metrics().node_reads, user == std::string("bob") ? 2u : 0u) << user;
+    EXPECT_EQ(client->metrics().reads_denied, 0u) << user;
+  }
 }
 
 TEST_F(GrantsOfClients, NothingWithoutAGrant) {

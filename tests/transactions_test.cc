@@ -39,6 +39,26 @@ TEST_P(TransactionsTest, WriteInOneRegionAndInSeveral) {
   }
 }
 
+TEST_P(TransactionsTest, AreFinishedBeforeAProgramEnds) {
+  Transaction transaction = client_->Begin();
+  for (const std::string& key : {low_, high_}) ASSERT_TRUE(transaction.Put(key, "a").ok());
+  ASSERT_TRUE(transaction.Commit().ok());
+  EXPECT_GT(Held(), 0u);
+  EXPECT_TRUE(client_->FinishTransactions());
+  EXPECT_EQ(Held(), 0u);
+}
+
+// It is to change, and the parts that it had did not end in time.
+TEST_P(TransactionsTest, WaitForARegionThatTakesNoPartsForAWhile) {
+  HeldRegion* const low = HeldOf(RegionOf(low_));
+  low->EndParts(cluster_.network()->now_ns());
+  Transaction transaction = client_->Begin();
+  for (const std::string& key : {low_, high_}) ASSERT_TRUE(transaction.Put(key, "a").ok());
+  const absl::StatusOr<Committed> committed = transaction.Commit();
+  EXPECT_TRUE(committed.ok()) << committed.status();
+  EXPECT_GE(cluster_.network()->now_ns(), low->no_parts_before_ns);
+}
+
 TEST_P(TransactionsTest, AreAbortedIfWhatTheyReadHasChanged) {
   for (const std::string& written : {Key(1), high_}) {
     SCOPED_TRACE(written);
@@ -106,19 +126,67 @@ TEST_P(TransactionsTest, ThatOnlyReadOneKeyAreThatRead) {
   EXPECT_TRUE(transaction.Commit().ok());
 }
 
-TEST_P(TransactionsTest, ThatOnlyReadMemoryMakeNoCall) {
-  for (const std::string& key : {low_, high_}) ASSERT_TRUE(client_->Get(key, {.path = Path::kClient}).ok());
-  for (const std::string& changed : {std::string(), low_, high_}) {
-    SCOPED_TRACE(changed);
-    Transaction transaction = client_->Begin();
-    EXPECT_TRUE(transaction.Get(low_, {.path = Path::kClient}).ok());
-    EXPECT_TRUE(transaction.Get(high_, {.path = Path::kClient}).ok());
-    if (!changed.empty()) {
-      ASSERT_TRUE(other_->Put(changed, "changed").ok());
+TEST_P(TransactionsTest, ThatOnlyReadCommitWithoutACall) {
+  const std::string absent = Key(1) + "absent";
+  for (const Path path : {Path::kClient, Path::kServer}) {
+    for (const std::string& key : {low_, high_}) ASSERT_TRUE(client_->Get(key, {.path = path}).ok());
+    for (const std::string& changed : {std::string(), low_, high_, absent}) {
+      SCOPED_TRACE(changed + (path == Path::kClient ? " by reads" : " by calls"));
+      Transaction transaction = client_->Begin();
+      for (const std::string& key : {low_, high_, absent}) EXPECT_TRUE(transaction.Get(key, {.path = path}).ok());
+      if (!changed.empty()) {
+        ASSERT_TRUE(other_->Put(changed, fmt::format("changed on path {}", ToString(path))).ok());
+      }
+      const uint64_t calls = client_->metrics().calls;
+      EXPECT_EQ(transaction.Commit().ok(), changed.empty());
+      EXPECT_EQ(client_->metrics().calls == calls, changed.empty());
+      ASSERT_TRUE(other_->Delete(absent).ok());
     }
+  }
+}
+
+// Though their first reads are all by calls.
+TEST_P(TransactionsTest, ThatOnlyReadKeepTheLeaseThatTheyNeed) {
+  const int64_t pause_ns = cluster_.shared()->state.table_lease_ns / 4;
+  for (int i = 0; i < 20; ++i) {
+    Transaction transaction = client_->Begin();
+    for (const std::string& key : {low_, high_}) EXPECT_TRUE(transaction.Get(key, {.path = Path::kServer}).ok());
     const uint64_t calls = client_->metrics().calls;
-    EXPECT_EQ(transaction.Commit().ok(), changed.empty());
-    EXPECT_EQ(client_->metrics().calls == calls, changed.empty());
+    EXPECT_TRUE(transaction.Commit().ok());
+    if (i > 0) {
+      EXPECT_EQ(client_->metrics().calls, calls) << i;
+    }
+    client_->Run(client_->AsyncSleepUntil(client_->NowNs() + pause_ns));
+  }
+}
+
+TEST_P(TransactionsTest, ReadValuesOfAnySizeOnEveryPath) {
+  for (const size_t bytes : {10, 2'000, 300'000}) {
+    const std::string value(bytes, 'v');
+    ASSERT_TRUE(other_->Put(low_, value).ok());
+    for (const Path path : {Path::kClient, Path::kServer}) {
+      SCOPED_TRACE(fmt::format("{} bytes {}", bytes, ToString(path)));
+      Transaction transaction = client_->Begin();
+      const absl::StatusOr<std::optional<std::string>> read = transaction.Get(low_, {.path = path});
+      ASSERT_TRUE(read.ok()) << read.status();
+      EXPECT_EQ(*read, value);
+      ASSERT_TRUE(transaction.Put(high_, "because of it").ok());
+      const absl::StatusOr<Committed> committed = transaction.Commit();
+      EXPECT_TRUE(committed.ok()) << committed.status();
+    }
+  }
+}
+
+// The state of a leaf that is locked already does not change when one more key of it is held.
+TEST_P(TransactionsTest, ThatOnlyReadAskAboutALeafInWhichAnotherOneMayWrite) {
+  const uint32_t low = RegionOf(low_);
+  ASSERT_EQ(Prepare(Id(1), low_ + "a", "new", low), TransactOutcome::kPrepared);
+  for (const Path path : {Path::kClient, Path::kServer}) {
+    Transaction transaction = client_->Begin();
+    for (const std::string& key : {low_, high_}) EXPECT_TRUE(transaction.Get(key, {.path = path}).ok());
+    const uint64_t calls = client_->metrics().calls;
+    EXPECT_TRUE(transaction.Commit().ok());
+    EXPECT_GT(client_->metrics().calls, calls);
   }
 }
 
@@ -433,6 +501,20 @@ TEST_P(TransactionsTest, OfASinglePutTakeEffectOnce) {
   EXPECT_EQ(Held(), 0u);
 }
 
+// Regions that nobody asked would have to hear of it, and its outcome would stay for ever.
+TEST_P(TransactionsTest, APartThatIsTheWholeTransactionNamesNoOthers) {
+  const uint32_t low = RegionOf(low_), high = RegionOf(high_);
+  std::string part;
+  AppendOperation({PartOperationKind::kPut, low_, "new", PairDigest(low_, "new")}, &part);
+  const std::string others(reinterpret_cast<const char*>(&high), sizeof(high));
+  const TransactionPart message{Id(1), TransactStep::kCommit, low_, static_cast<uint32_t>(part.size()), low, others};
+  const std::string reply = Send(low, MakeTransactRequest(RootOf(low), message), part);
+  EXPECT_EQ(ParseTransactReply(AsBytes(reply), MessageKind::kTransact).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Value(low_), "0");
+  EXPECT_EQ(Held(), 0u);
+}
+
 TEST_P(TransactionsTest, AnotherPartWithTheirIdIsRefused) {
   const uint32_t low = RegionOf(low_);
   const RequestId id = Id(1);
@@ -473,6 +555,9 @@ TEST_P(TransactionsTest, HaveLimits) {
   EXPECT_EQ(transaction.Put(std::string(1'000, 'k'), "x").code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(transaction.Put("k", std::string(kValueBytesMax + 1, 'v')).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(transaction.Put("k", std::string(kValueBytesMax, 'v')).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(transaction.Put("other", "value").ok());
+  EXPECT_EQ(transaction.Commit().status().code(), absl::StatusCode::kInvalidArgument) << "all of it, or nothing";
+  EXPECT_EQ(Value("other"), "absent");
   Transaction large = client_->Begin();
   for (int i = 0; i < 2; ++i) ASSERT_TRUE(large.Put("k", std::string(600'000, 'v')).ok()) << "the last write counts";
   ASSERT_TRUE(large.Put("k", std::string(200'000, 'v')).ok());

@@ -56,6 +56,8 @@ class BenchTransactions {
   Task<absl::Status> Tatp(Transaction* tx, const Drawn* drawn);
   // Gives up one order in 100, for an item that does not exist (TPC-C 2.4.1.4): returns Cancelled.
   Task<absl::Status> NewOrder(Transaction* tx, const Drawn* drawn);
+  // Gets all keys at the same time.
+  Task<absl::Status> GetAll(Transaction* tx, std::vector<std::string> keys);
   // Gets the rows at the same time. A row that is not there yet has a value that its key gives.
   Task<absl::StatusOr<std::vector<std::string>>> Rows(Transaction* tx, std::vector<std::string> keys);
   std::string Key(uint64_t i) const;

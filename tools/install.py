@@ -11,7 +11,7 @@ from pathlib import Path
 from tools import cluster
 
 PROGRAMS = {"cell_server": "cell/cmd/cell_server", "cellctl": "tools/cellctl", "cell_bench": "tools/cell_bench", "cell_wipe": "tools/wipe"}
-PUBLIC = ["cell/client/client.h", "cell/client/functions.h", "cell/client/snapshot.h",
+PUBLIC = ["cell/client/client.h", "cell/client/client_metrics.h", "cell/client/functions.h", "cell/client/snapshot.h",
           "cell/client/transaction.h"]
 
 

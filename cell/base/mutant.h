@@ -63,6 +63,7 @@ enum class Mutant {
   kCommitPiecemeal,       // The writes of a transaction are seen one after the other.
   kReadsUnheld,           // What a transaction has read can change before it commits.
   kTokenUnchecked,        // A transaction that only reads commits though a leaf has changed.
+  kTokenOfLockedLeaf,     // A get by its server says that a leaf is unchanged in which a transaction may write.
   kTokenUnleased,         // A transaction that only reads trusts memory of a region that may be elsewhere by now.
   kOpenForgotten,         // An outcome of which other regions have to hear is forgotten.
   kAbortUnknown,          // A client that does not know whether a transaction has committed aborts it elsewhere.
@@ -163,6 +164,7 @@ inline constexpr std::array kMutantNames = {
     MutantName{Mutant::kCommitPiecemeal, "commit-piecemeal", false},
     MutantName{Mutant::kReadsUnheld, "reads-unheld", false},
     MutantName{Mutant::kTokenUnchecked, "token-unchecked", false},
+    MutantName{Mutant::kTokenOfLockedLeaf, "token-of-locked-leaf", false},
     MutantName{Mutant::kTokenUnleased, "token-unleased", false},
     MutantName{Mutant::kOpenForgotten, "open-forgotten", false},
     MutantName{Mutant::kAbortUnknown, "abort-unknown", false},

@@ -18,6 +18,7 @@ using Value = std::optional<std::string>;
 
 constexpr int64_t kPauseNs = 50'000;
 constexpr int kPauseDoublings = 8;  // Up to 13 ms.
+constexpr int64_t kFinishNs = 1'000'000'000;
 
 absl::Status Changed(std::string_view key) {
   return absl::AbortedError(
@@ -118,6 +119,7 @@ Task<absl::StatusOr<Transaction::Pairs>> Transaction::AsyncScan(ScanOptions opti
 Task<absl::StatusOr<Committed>> Transaction::AsyncCommit(CallOptions options) {
   if (const absl::Status open = CheckOpen(); !open.ok()) co_return open;
   set_->ended = true;
+  if (!set_->refused.ok()) co_return set_->refused;
   const absl::StatusOr<uint64_t> stamp = co_await CommitTransaction(client_->session_.get(), set_.get(), options);
   if (!stamp.ok()) co_return stamp.status();
   co_return Committed{set_->writes.empty() ? 0 : *stamp};
@@ -149,13 +151,20 @@ absl::StatusOr<Transaction::Pairs> Transaction::Scan(const ScanOptions& options)
   return client_->Run(AsyncScan(options));
 }
 
+absl::Status Transaction::CheckNewWrite(std::string_view table, std::string_view key, std::string_view value) const {
+  RETURN_IF_ERROR(CheckRoomFor(*set_, {table, key}, value));
+  RETURN_IF_ERROR(table.empty() ? CheckKey(key, client_->key_bytes_max(), "this cluster's nodes")
+                                : CheckKey(key, kHashKeyBytesMax, "Pilaf tables"));
+  return CheckWrite({key, value});
+}
+
 absl::Status Transaction::NoteWrite(std::string_view table, std::string_view key, std::optional<std::string_view> value,
                                     uint64_t expires) {
   RETURN_IF_ERROR(CheckOpen());
-  RETURN_IF_ERROR(CheckRoomFor(*set_, {table, key}, value.value_or("")));
-  RETURN_IF_ERROR(table.empty() ? CheckKey(key, client_->key_bytes_max(), "this cluster's nodes")
-                                : CheckKey(key, kHashKeyBytesMax, "Pilaf tables"));
-  if (value.has_value()) RETURN_IF_ERROR(CheckWrite({key, *value}));
+  if (absl::Status checked = CheckNewWrite(table, key, value.value_or("")); !checked.ok()) {
+    set_->refused.Update(checked);
+    return checked;
+  }
   TransactionSet::Write write{std::nullopt, expires};
   if (value.has_value()) write.value = std::string(*value);
   set_->NoteWrite({table, key}, std::move(write));
@@ -182,6 +191,13 @@ Transaction Client::Begin() { return Transaction(this); }
 
 absl::StatusOr<std::optional<Committed>> Client::Outcome(const TransactionId& id, const CallOptions& options) {
   return Run(AsyncOutcome(id, options));
+}
+
+bool Client::FinishTransactions() {
+  const size_t* const finishing = session_->finishing();
+  const int64_t until_ns = NowNs() + kFinishNs;
+  while (*finishing > 0 && !session_->closed() && NowNs() < until_ns) Poll(until_ns);
+  return *finishing == 0;
 }
 
 Task<absl::StatusOr<std::optional<Committed>>> Client::AsyncOutcome(TransactionId id, CallOptions options) {

@@ -19,6 +19,9 @@
 // written and Commit returns Aborted: begin again, or let Client::RunTransaction do so. Until Commit has returned OK,
 // what was read may be of different moments: do not act upon it, and do not rely on it to be consistent.
 //
+// After a commit in several regions, the client tells them in the background. A program that ends calls
+// Client::FinishTransactions first.
+//
 // Not thread-safe, like Client. A transaction must not outlive its client, nor be moved while one of its tasks runs.
 #pragma once
 
@@ -80,7 +83,8 @@ class Transaction {
   using Pairs = std::vector<std::pair<std::string, std::string>>;
   absl::StatusOr<Pairs> Scan(const ScanOptions& options);
   // Note what is to be written. The last write of a key counts. Return InvalidArgument for a key or a value that cannot
-  // be stored, and for more than a transaction can write. Commit returns InvalidArgument for an expiry that cannot be.
+  // be stored, and for more than a transaction can write; then Commit returns the same, and writes nothing. Commit also
+  // returns InvalidArgument for an expiry that cannot be.
   absl::Status Put(std::string_view key, std::string_view value, Expires expires = Expires::Never());
   absl::Status Delete(std::string_view key);
   absl::Status Put(const Table& table, std::string_view key, std::string_view value,
@@ -105,6 +109,7 @@ class Transaction {
   explicit Transaction(Client* client);
   absl::Status CheckOpen() const;
   // `table` is the name of the table, or empty.
+  absl::Status CheckNewWrite(std::string_view table, std::string_view key, std::string_view value) const;
   absl::Status NoteWrite(std::string_view table, std::string_view key, std::optional<std::string_view> value,
                          uint64_t expires);
 

@@ -58,19 +58,25 @@ TEST(Limits, TheLargestEntriesLeaveACutForASplit) {
 
 TEST(Wire, GoldenRequests) {
   EXPECT_EQ(Hex(MakeKeyRequest(MessageKind::kGet, Pointer(1, 4096), Pointer(), "key")),
-            "02000f0023000000"
+            "0200100023000000"
             "0010000000010000"
             "0000000000000000"
             "0300000000000000"
             "6b6579");
   EXPECT_EQ(Hex(MakeKeyRequest(MessageKind::kGet, Pointer(1, 4096), Pointer(), "key", 3)),
-            "02000f0023000000"
+            "0200100023000000"
             "0010000000010000"
             "0000000000000000"
             "0300030000000000"
             "6b6579");
+  EXPECT_EQ(Hex(MakeKeyRequest(MessageKind::kGet, Pointer(1, 4096), Pointer(), "key", 0, true)),
+            "0200100023000000"
+            "0010000000010000"
+            "0000000000000000"
+            "0300000001000000"
+            "6b6579");
   EXPECT_EQ(Hex(MakePutRequest(Pointer(1, 4096), Pointer(1, 8192), 0x1122334455667788, "k", 5, 0, 9)),
-            "03000f0036000000"
+            "0300100036000000"
             "0010000000010000"
             "0020000000010000"
             "8877665544332211"
@@ -79,7 +85,7 @@ TEST(Wire, GoldenRequests) {
             "6b");
   ConditionalWrite write{"k", {ConditionKind::kValue, 0, "old"}, 5, 0x1122334455667788, 9, 0};
   EXPECT_EQ(Hex(MakeWriteIfRequest(Pointer(1, 4096), Pointer(1, 8192), write)),
-            "14000f0049000000"
+            "1400100049000000"
             "0010000000010000"
             "0020000000010000"
             "8877665544332211"
@@ -90,7 +96,7 @@ TEST(Wire, GoldenRequests) {
             "6b6f6c64");
   write = {"k", {ConditionKind::kStamp, 7}};
   EXPECT_EQ(Hex(MakeWriteIfRequest(Pointer(1, 4096), {}, write)),
-            "14000f0041000000"
+            "1400100041000000"
             "0010000000010000"
             "0000000000000000"
             "0000000000000000"
@@ -101,7 +107,7 @@ TEST(Wire, GoldenRequests) {
             "6b");
   FunctionOnKey function{"k", "add", 5, 0, 0, {0x1122334455667788, 2, 3, 4}, true};
   EXPECT_EQ(Hex(MakeFunctionRequest(MessageKind::kApply, Pointer(1, 4096), function)),
-            "15000f0041000000"
+            "1500100041000000"
             "0010000000010000"
             "8877665544332211"
             "0200000000000000"
@@ -111,7 +117,7 @@ TEST(Wire, GoldenRequests) {
             "6b616464");
   function = {"k", "add", 5, 2, 0};
   EXPECT_EQ(Hex(MakeFunctionRequest(MessageKind::kApply, Pointer(1, 4096), function)),
-            "15000f003c000000"
+            "150010003c000000"
             "0010000000010000"
             "0000000000000000"
             "0000000000000000"
@@ -121,7 +127,7 @@ TEST(Wire, GoldenRequests) {
             "6b616464");
   function = {"k", "sum", 1, 0, 4};
   EXPECT_EQ(Hex(MakeFunctionRequest(MessageKind::kEvaluate, Pointer(1, 4096), function)),
-            "16000f003d000000"
+            "160010003d000000"
             "0010000000010000"
             "0000000000000000"
             "0000000000000000"
@@ -132,31 +138,31 @@ TEST(Wire, GoldenRequests) {
   const std::string to = "z";
   EXPECT_EQ(Hex(MakeScanRequest(Pointer(1, 4096), "ab", to,
                                 {.limit = 10, .reply_bytes_max = 4096, .keys_only = true, .down = true})),
-            "05000f0023000000"
+            "0500100023000000"
             "0010000000010000"
             "0a00000000100000"
             "0200010001010100"
             "61627a");
   EXPECT_EQ(Hex(MakeRangeRequest(MessageKind::kCount, Pointer(1, 4096), "ab", to)),
-            "0b000f001b000000"
+            "0b0010001b000000"
             "0010000000010000"
             "0200010000000000"
             "61627a");
   EXPECT_EQ(Hex(MakeRangeRequest(MessageKind::kDeleteRange, Pointer(1, 4096), "a", "")),
-            "0c000f0019000000"
+            "0c00100019000000"
             "0010000000010000"
             "0100000000000000"
             "61");
   EXPECT_EQ(Hex(MakeFetchRequest(Pointer(1, 8192), 100)),
-            "06000f0018000000"
+            "0600100018000000"
             "0020000000010000"
             "6400000000000000");
   EXPECT_EQ(Hex(MakeFetchRequest(Pointer(0, 8192), 100, 3)),
-            "06000f0018000000"
+            "0600100018000000"
             "0020000000000000"
             "6400000003000000");
   EXPECT_EQ(Hex(MakeUploadRequest(2, 7, 1)),
-            "07000f0011000000"
+            "0700100011000000"
             "0700000002000000");
 }
 
@@ -167,10 +173,10 @@ std::string HexOf(const T& fixed) {
 
 TEST(Wire, GoldenRequestsForTheTable) {
   EXPECT_EQ(Hex(MakeTableVersionRequest(0x1122334455667788)),
-            "0e000f0010000000"
+            "0e00100010000000"
             "8877665544332211");
   EXPECT_EQ(Hex(MakeTablePartRequest({TablePartKind::kShard, 0x11223344, 7}, 9)),
-            "0f000f0020000000"
+            "0f00100020000000"
             "0200000044332211"
             "0700000000000000"
             "0900000000000000");
@@ -441,6 +447,42 @@ TEST(Wire, AnExpiryIsAbsoluteOrFromNowOn) {
     EXPECT_TRUE(absl::IsInvalidArgument(ExpiryOf(wrong, kNow).status())) << wrong;
   }
   EXPECT_TRUE(absl::IsInvalidArgument(ExpiryOf(kExpiresAfter | 1, UINT64_MAX).status()));
+}
+
+TEST(Wire, AGetsReplySaysWhatFollows) {
+  const NodeState leaf{6, 0x1122334455667788, Pointer(1, 8192)};
+  for (const bool value : {false, true}) {
+    for (const bool expiry : {false, true}) {
+      for (const bool state : {false, true}) {
+        auto fixed = ReplyOf<GetReply>(MessageKind::kGet);
+        fixed.found = 1;
+        fixed.value_bytes = 5;
+        std::string rest;
+        const auto add = [&](bool adds, uint8_t follows, const void* bytes, size_t size) {
+          if (!adds) return;
+          fixed.follows |= follows;
+          rest.append(static_cast<const char*>(bytes), size);
+        };
+        const Expiry expires = 77;
+        add(value, kFollowsValue, "value", 5);
+        add(expiry, kFollowsExpiry, &expires, sizeof(expires));
+        add(state, kFollowsLeaf, &leaf, sizeof(leaf));
+        fixed.header.bytes += static_cast<uint32_t>(rest.size());
+        const std::string reply = std::string(reinterpret_cast<const char*>(&fixed), sizeof(fixed)) + rest;
+        const absl::StatusOr<GetResult> parsed = ParseGetReply(AsBytes(reply));
+        ASSERT_TRUE(parsed.ok()) << parsed.status();
+        EXPECT_EQ(parsed->value, value ? "value" : "");
+        EXPECT_EQ(parsed->expiry, expiry ? expires : kNeverExpires);
+        EXPECT_EQ(parsed->leaf, state ? std::optional(leaf) : std::nullopt);
+        for (const uint8_t claimed : {kFollowsValue, kFollowsExpiry, kFollowsLeaf}) {
+          fixed.follows ^= claimed;
+          const std::string wrong = std::string(reinterpret_cast<const char*>(&fixed), sizeof(fixed)) + rest;
+          EXPECT_FALSE(ParseGetReply(AsBytes(wrong)).ok());
+          fixed.follows ^= claimed;
+        }
+      }
+    }
+  }
 }
 
 // Checks that every truncation and extension of every request is refused.

@@ -14,6 +14,7 @@
 // Integers are little-endian. Everything between `crc` and the tail version is the *body*.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
@@ -49,6 +50,17 @@ struct NodeHeader {
 };
 static_assert(sizeof(NodeHeader) == 48);
 static_assert(std::has_unique_object_representations_v<NodeHeader>);
+
+// The first fields of a NodeHeader. While a node is valid, no two states of it have the same ones in an epoch of its
+// region: the version grows with each change.
+struct NodeState {
+  uint64_t head_version = 0;
+  uint64_t crc = 0;
+  Pointer self = {};
+
+  bool operator==(const NodeState&) const = default;
+};
+static_assert(sizeof(NodeState) == offsetof(NodeHeader, right) && std::has_unique_object_representations_v<NodeState>);
 
 inline constexpr size_t kNodeBodyOffset = 16;
 inline constexpr size_t kTailVersionBytes = 8;

@@ -71,13 +71,15 @@ size_t WriteErrorReply(MutableBytes to, MessageKind kind, const absl::Status& st
   return WriteAnyReply(to, kind, status.code(), std::string(status.message()));
 }
 
-std::string MakeKeyRequest(MessageKind kind, Pointer root, Pointer hint, std::string_view key, uint16_t copy) {
+std::string MakeKeyRequest(MessageKind kind, Pointer root, Pointer hint, std::string_view key, uint16_t copy,
+                           bool wants_leaf) {
   KeyRequest fixed{};
   fixed.header.kind = kind;
   fixed.root = root;
   fixed.hint = hint;
   fixed.key_bytes = static_cast<uint16_t>(key.size());
   fixed.copy = copy;
+  fixed.wants_leaf = wants_leaf ? 1 : 0;
   return WithFixed(fixed, 0, {key});
 }
 
@@ -105,8 +107,10 @@ absl::StatusOr<GetResult> ParseGetReply(ConstBytes message, MessageKind kind) {
   Cursor cursor(message);
   GetResult parsed;
   parsed.fixed = cursor.Take<GetReply>();
-  if (parsed.fixed.inlined != 0) parsed.value = cursor.TakeText(parsed.fixed.value_bytes);
-  if (parsed.fixed.found != 0 && !cursor.ended()) parsed.expiry = cursor.Take<Expiry>();
+  const uint8_t follows = parsed.fixed.follows;
+  if ((follows & kFollowsValue) != 0) parsed.value = cursor.TakeText(parsed.fixed.value_bytes);
+  if ((follows & kFollowsExpiry) != 0) parsed.expiry = cursor.Take<Expiry>();
+  if ((follows & kFollowsLeaf) != 0) parsed.leaf = cursor.Take<NodeState>();
   if (!cursor.ended() || parsed.fixed.value_bytes > kValueBytesMax) return BadReply(kind, message.size());
   return parsed;
 }

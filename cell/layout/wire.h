@@ -23,12 +23,13 @@
 #include "cell/base/bytes.h"
 #include "cell/layout/expiry.h"
 #include "cell/layout/limits.h"
+#include "cell/layout/node.h"
 #include "cell/layout/pointer.h"
 #include "cell/layout/service_times.h"
 
 namespace cell {
 
-inline constexpr uint16_t kWireVersion = 15;  // 15: tables in transactions (HashSlot::held).
+inline constexpr uint16_t kWireVersion = 16;  // 16: gets with the state of a leaf (kFollowsLeaf).
 
 // Limits the values in replies to gets and scans. Larger values are fetched by separate messages.
 inline constexpr size_t kInlineValueBytesMax = 4096;
@@ -131,13 +132,15 @@ struct KeyRequest {
   Pointer hint;  // Delete: the leaf that the client found, or null.
   uint16_t key_bytes;
   uint16_t copy;  // Get: if not 0, a value that is too large for the reply is copied under this number, to be fetched.
-  uint16_t reserved[2];
+  uint8_t wants_leaf;  // Get: if not 0, the reply has the state of the key's leaf, if there is one that can be trusted.
+  uint8_t reserved[3];
 };
 // Limits the numbers of a client's copies, which start at 1.
 inline constexpr uint16_t kCopiesMax = 4;
 static_assert(sizeof(KeyRequest) == 32 && std::has_unique_object_representations_v<KeyRequest>);
 
-std::string MakeKeyRequest(MessageKind kind, Pointer root, Pointer hint, std::string_view key, uint16_t copy = 0);
+std::string MakeKeyRequest(MessageKind kind, Pointer root, Pointer hint, std::string_view key, uint16_t copy = 0,
+                           bool wants_leaf = false);
 absl::StatusOr<Parsed<KeyRequest>> ParseKeyRequest(ConstBytes message);
 
 // A PairLife follows if the pair that was found has an expiry.
@@ -159,7 +162,14 @@ struct SearchResult {
 };
 absl::StatusOr<SearchResult> ParseSearchReply(ConstBytes message);
 
-// The value follows if `inlined`, and then the pair's Expiry if it has one.
+// What follows a GetReply, in this order.
+inline constexpr uint8_t kFollowsValue = 1;
+inline constexpr uint8_t kFollowsExpiry = 2;  // The pair's Expiry. Clear: it has none.
+// The NodeState of the key's leaf. As long as the leaf has it, the key has what the reply says. Clear: the client has
+// not asked for it, or may not read memory; a transaction may write in the leaf; the pair has an expiry; the reply has
+// no room; or the key is one of a table.
+inline constexpr uint8_t kFollowsLeaf = 4;
+
 struct GetReply {
   ReplyHeader header;
   Pointer extent;
@@ -167,12 +177,13 @@ struct GetReply {
   uint64_t stamp;  // The pair's (node.h). 0: it has none.
   uint32_t value_bytes;
   uint8_t found;
-  uint8_t inlined;
+  uint8_t follows;
   uint16_t copied;  // If not 0, the value was copied under this number, and `extent` is null.
 };
 static_assert(sizeof(GetReply) == 48 && std::has_unique_object_representations_v<GetReply>);
 struct GetResult : Parsed<GetReply> {
   Expiry expiry = kNeverExpires;
+  std::optional<NodeState> leaf = {};
 };
 // `kind`: that of the request, kGet or kGetSnapshot.
 absl::StatusOr<GetResult> ParseGetReply(ConstBytes message, MessageKind kind = MessageKind::kGet);

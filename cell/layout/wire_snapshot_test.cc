@@ -18,7 +18,7 @@ TEST(Wire, SnapshotMessagesAreReadAsTheyWereMade) {
   std::string hex;
   for (const unsigned char c : step) hex += fmt::format("{:02x}", c);
   EXPECT_EQ(hex,
-            "19000f0036000000"
+            "1900100036000000"
             "0010000000010000"
             "8877665544332211"
             "0200000000000000"

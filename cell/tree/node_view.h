@@ -86,6 +86,7 @@ class NodeView {
   bool locked() const { return (header().flags & kNodeLocked) != 0; }
   int count() const { return header().count; }
   Pointer self() const { return header().self; }
+  NodeState state() const { return {header().head_version, header().crc, header().self}; }
   Pointer right() const { return header().right; }
 
   std::string_view prefix() const { return Text(low_key_offset(), header().prefix_bytes); }

@@ -8,7 +8,7 @@ import socket
 import struct
 import subprocess
 
-VERSION = 15
+VERSION = 16
 MAGIC = b"CELLHS01"
 HANDSHAKE_VERSION = 2
 CALLS, READS = 1, 2  # What a connection is for.

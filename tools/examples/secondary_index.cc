@@ -154,7 +154,9 @@ int Main(int argc, char** argv) {
   check->callback([&command] { command = Check; });
   return RunExample("secondary_index", &app, argc, argv, [&]() -> absl::StatusOr<int> {
     ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, OpenClient(flags.client));
-    return command(client.get(), flags);
+    absl::StatusOr<int> status = command(client.get(), flags);
+    client->FinishTransactions();  // Who reads next need not wait.
+    return status;
   });
 }
 

@@ -188,26 +188,32 @@ bool MayHaveMoved(const absl::Status& status) {
 namespace {
 
 // Tries a get once at the region that the router is at. If `copy` is not 0, it is the number for a copy of a large
-// value. Returns Aborted if the value was replaced while it was fetched. For *facts see GetByCall.
+// value. Returns Aborted if the value was replaced while it was fetched. For *facts and *token see GetByCall.
 Task<Attempt<Value>> GetOnce(Session* session, KeyRouter* router, std::string_view key, uint16_t copy,
-                             CallContext context, PairFacts* facts, std::optional<SnapshotId> snapshot) {
+                             CallContext context, PairFacts* facts, std::optional<SnapshotId> snapshot,
+                             LeafToken* token) {
   WorkerConnection* const worker = router->worker();
+  const Holder holder = router->holder();
+  const bool wants_leaf = token != nullptr && !session->connections()->reads_denied();
   const MessageKind kind = snapshot.has_value() ? MessageKind::kGetSnapshot : MessageKind::kGet;
   std::string request;
   if (snapshot.has_value()) {
     request = MakeGetSnapshotRequest(router->root(), *snapshot, key, copy);
   } else {
-    request = MakeKeyRequest(kind, router->root(), {}, key, copy);
+    request = MakeKeyRequest(kind, router->root(), {}, key, copy, wants_leaf);
   }
-  const Attempt<ConstBytes> reply = co_await CallOnce(
-      session, router, request, {}, sizeof(GetReply) + kInlineValueBytesMax + sizeof(Expiry), context);
+  const size_t room = sizeof(GetReply) + kInlineValueBytesMax + sizeof(Expiry) + (wants_leaf ? sizeof(NodeState) : 0);
+  const Attempt<ConstBytes> reply = co_await CallOnce(session, router, request, {}, room, context);
   if (!reply.ok()) co_return ReadFailed<Value>(router, reply.status());
   if (!reply->has_value()) co_return std::nullopt;
   const absl::StatusOr<GetResult> get = ParseGetReply(**reply, kind);
   if (!get.ok()) co_return get.status();
+  const bool valid =
+      get->leaf.has_value() && get->leaf->self.region() == holder.region && get->leaf->head_version % 2 == 0;
+  if (token != nullptr) *token = valid ? LeafToken{holder, *get->leaf, get->fixed.crc} : LeafToken();
   if (get->fixed.found == 0) co_return Value();
   if (facts != nullptr) *facts = {get->expiry, get->fixed.stamp};
-  if (get->fixed.inlined != 0) {
+  if ((get->fixed.follows & kFollowsValue) != 0) {
     if (Crc64(get->value, Crc64(key)) != get->fixed.crc)
       co_return absl::DataLossError(fmt::format("the server's value of {} has a wrong CRC", ForMessage(key)));
     co_return Value(std::string(get->value));
@@ -305,9 +311,9 @@ Task<Attempt<std::string>> EvaluateOnce(Session* session, KeyRouter* router, std
 }  // namespace
 
 Task<Attempt<Value>> GetByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context,
-                               PairFacts* facts, std::optional<SnapshotId> snapshot) {
+                               PairFacts* facts, std::optional<SnapshotId> snapshot, LeafToken* token) {
   co_return co_await WithCopy<Value>(session, router, key, context, [=](uint16_t copy) {
-    return GetOnce(session, router, key, copy, context, facts, snapshot);
+    return GetOnce(session, router, key, copy, context, facts, snapshot, token);
   });
 }
 

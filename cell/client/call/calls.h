@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "cell/client/route/key_router.h"
+#include "cell/client/session/leaf_tokens.h"
 #include "cell/client/session/session.h"
 #include "cell/layout/outcome.h"
 #include "cell/layout/wire_snapshot.h"
@@ -59,9 +60,11 @@ struct PairFacts {
   Expiry expiry = kNeverExpires;
   uint64_t stamp = 0;  // 0: it has none.
 };
-// Sets *facts, if that is not null, to those of the found pair. With `snapshot`, gets what that has.
+// Sets *facts, if that is not null, to those of the found pair. With `snapshot`, gets what that has. Sets *token, if
+// that is not null and the server sends one, to that of the key's leaf.
 Task<Attempt<Value>> GetByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context,
-                               PairFacts* facts = nullptr, std::optional<SnapshotId> snapshot = {});
+                               PairFacts* facts = nullptr, std::optional<SnapshotId> snapshot = {},
+                               LeafToken* token = nullptr);
 Task<Attempt<bool>> ContainsByCall(Session* session, KeyRouter* router, std::string_view key, CallContext context);
 // A put, a delete if there is no `value`, or an application of a function.
 struct KeyWrite {

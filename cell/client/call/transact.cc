@@ -5,6 +5,7 @@
 #include <set>
 #include <string_view>
 
+#include "absl/container/inlined_vector.h"
 #include "cell/base/mutant.h"
 #include "cell/base/status_macros.h"
 #include "cell/client/call/operate.h"
@@ -58,7 +59,6 @@ class Committer {
       : session_(session), set_(set), context_(context) {}
 
   Task<absl::StatusOr<uint64_t>> Run() {
-    if (co_await UnchangedByReads()) co_return 0;
     for (;;) {
       absl::Status status = co_await Plan();
       if (!status.ok()) co_return ReadOutcome(status);
@@ -101,20 +101,6 @@ class Committer {
     std::string value = {};             // Of a range: its end.
     const std::string* table = &kTree;  // The table of its key.
   };
-
-  // Returns whether there is a moment at which everything was as the transaction has read it, if that can be told
-  // without a call: the transaction only reads, and one read of a key is a moment of its own.
-  Task<bool> UnchangedByReads() {
-    if (!set_->writes.empty() || !set_->ranges.empty()) co_return false;
-    if (set_->reads.size() == 1) co_return true;
-    std::vector<LeafToken> tokens;
-    tokens.reserve(set_->reads.size());
-    for (const auto& [place, read] : set_->reads) {
-      if (read.token.holder.worker == nullptr) co_return false;
-      tokens.push_back(read.token);
-    }
-    co_return co_await LeavesUnchanged(session_, tokens, context_.deadline_ns);
-  }
 
   Task<absl::StatusOr<RequestId>> TakeId() {
     for (;;) {
@@ -456,6 +442,25 @@ class Committer {
   bool finishing_ = false;
 };
 
+// A task of its own, so that commits without calls do not allocate a Committer.
+Task<absl::StatusOr<uint64_t>> CommitByCalls(Session* session, TransactionSet* set, CallContext context) {
+  Committer committer(session, set, context);
+  co_return co_await committer.Run();
+}
+
+using Tokens = absl::InlinedVector<LeafToken, 4>;
+
+// Collects the tokens of the leaves that must be unchanged. Returns false if the commit needs calls.
+bool FindTokens(const TransactionSet& set, Tokens* tokens) {
+  if (!set.writes.empty() || !set.ranges.empty()) return false;
+  if (set.reads.size() <= 1) return true;  // One read of a key is a moment of its own.
+  for (const auto& [place, read] : set.reads) {
+    if (read.token.holder.worker == nullptr) return false;
+    tokens->push_back(read.token);
+  }
+  return true;
+}
+
 absl::Status TooManyOperations(size_t operations) {
   return absl::InvalidArgumentError(
       fmt::format("the transaction has {} operations, and the limit is {}", operations, kTransactionOperationsMax / 2));
@@ -464,7 +469,9 @@ absl::Status TooManyOperations(size_t operations) {
 }  // namespace
 
 bool TransactionSet::NoteRead(const PlaceView& place, const std::optional<std::string>& value, const LeafToken& token) {
-  const Read read{value.has_value(), value.has_value() ? PairDigest(place.second, *value) : 0, token};
+  Read read{value.has_value(), 0, token};
+  const bool known = token.holder.worker != nullptr;
+  if (value.has_value()) read.digest = known ? token.pair_crc : PairDigest(place.second, *value);
   const auto [it, first] = reads.try_emplace(Place(place), read);
   return first || (it->second.exists == read.exists && it->second.digest == read.digest);
 }
@@ -507,10 +514,10 @@ Task<absl::StatusOr<uint64_t>> CommitTransaction(Session* session, TransactionSe
   if (const absl::Status status = CheckSize(*set); !status.ok()) co_return status;
   const CallContext context = session->Begin(options, OperationKind::kWrite);
   absl::StatusOr<uint64_t> stamp = 0;
-  if (!set->reads.empty() || !set->writes.empty() || !set->ranges.empty()) {
-    Committer committer(session, set, context);
-    stamp = co_await committer.Run();
-  }
+  Tokens tokens;
+  bool unchanged = FindTokens(*set, &tokens);
+  if (unchanged) unchanged = co_await LeavesUnchanged(session, tokens, context.deadline_ns);
+  if (!unchanged) stamp = co_await CommitByCalls(session, set, context);
   session->End(context, stamp.status());
   co_return stamp;
 }

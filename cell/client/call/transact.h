@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "cell/base/task.h"
 #include "cell/client/session/leaf_tokens.h"
@@ -27,7 +28,7 @@ struct TransactionSet {
   struct Read {
     bool exists = false;
     uint64_t digest = 0;
-    LeafToken token = {};  // Of the leaf, if the client has read it.
+    LeafToken token = {};  // Of the key's leaf, if there is one (leaf_tokens.h).
   };
   struct Write {
     std::optional<std::string> value;  // nullopt: a delete.
@@ -52,7 +53,8 @@ struct TransactionSet {
   ByPlace<Read> reads;
   ByPlace<Write> writes;
   std::vector<Range> ranges;
-  size_t write_bytes = 0;  // What `writes` take in a part.
+  size_t write_bytes = 0;     // What `writes` take in a part.
+  absl::Status refused = {};  // Of the first write that cannot be.
   bool ended = false;
   TransactionId id;
 

@@ -21,9 +21,11 @@ class Finishing : public DetachedTask {
  private:
   static Task<bool> Run(Session* session, RequestId id, uint32_t primary, std::vector<uint32_t> others,
                         uint64_t stamp) {
+    ++*session->finishing();
     for (int tries = 0; !others.empty() && tries < kFinishTries && !session->closed(); ++tries) {
       const int64_t deadline_ns = session->NowNs() + kTransactTryNs;
       std::vector<Task<StepResult>> steps;
+      steps.reserve(others.size());
       for (const uint32_t region : others) {
         steps.push_back(DecideAt(session, region, id, Decision::kCommit, stamp, deadline_ns));
       }
@@ -42,6 +44,7 @@ class Finishing : public DetachedTask {
       (void)co_await DecideAt(session, primary, id, Decision::kFinish, stamp, session->NowNs() + kTransactTryNs);
       session->slots()->Give(id);
     }
+    --*session->finishing();
     co_return true;
   }
 

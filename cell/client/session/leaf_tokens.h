@@ -2,29 +2,20 @@
 // thread-safe.
 #pragma once
 
-#include <array>
-#include <cstddef>
 #include <cstdint>
 
 #include "absl/types/span.h"
 #include "cell/base/task.h"
 #include "cell/client/session/session.h"
-#include "cell/tree/node_view.h"
+#include "cell/layout/node.h"
 
 namespace cell {
 
-// The state of a leaf that was read. Its version grows with each change, and no two states of a leaf have the same in
-// an epoch of its region.
+// The state of a leaf in which a key was read, by the client or its server. A null worker: there is none.
 struct LeafToken {
-  // The first fields of NodeHeader: head_version, crc, self.
-  static constexpr size_t kBytes = offsetof(NodeHeader, right);
-
-  LeafToken() = default;
-  LeafToken(const Holder& its_holder, const NodeView& leaf);
-
-  Holder holder;  // Who had its region. A null worker: there is no token.
-  Pointer leaf;
-  std::array<std::byte, kBytes> begins{};
+  Holder holder;  // Who had its region when the read began.
+  NodeState leaf;
+  uint64_t pair_crc = 0;  // CRC64 of the key and the value that was found.
 };
 
 // Returns true if all leaves are as they were. Then there is a moment, after this was called, at which all of them

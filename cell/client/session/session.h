@@ -39,6 +39,8 @@ class Session {
   TableView* view() { return &view_; }
   TreeReader* tree() { return &tree_; }
   RequestSlots* slots() { return &slots_; }
+  // How many transactions have committed whose regions are being told so.
+  size_t* finishing() { return &finishing_; }
   // Takes a slot, as RequestSlots::Take does. REQUIRES: the session is not closed.
   std::optional<RequestId> TakeSlot() {
     if (slots_.worn_out()) slots_.Renew(loop_.fabric()->UniqueNumber());
@@ -112,6 +114,7 @@ class Session {
   TableView view_;
   TreeReader tree_;
   RequestSlots slots_;
+  size_t finishing_ = 0;
   uint64_t snapshot_client_ = 0;  // 0: no snapshot was taken yet.
   uint64_t snapshots_ = 0;
   int in_flight_ = 0;    // Operations.

@@ -59,12 +59,20 @@ Task<Attempt<Value>> GetByReads(Session* session, KeyRouter* router, std::string
       if (life == ServerTime::Life::kUndecided) break;
       if (life == ServerTime::Life::kExpired) pair.reset();
     }
-    if (token != nullptr) *token = expires ? LeafToken() : LeafToken(router->holder(), walked.leaf);
+    const NodeState leaf = walked.leaf.state();
+    const auto note = [&](uint64_t pair_crc) {
+      if (token != nullptr && !expires) *token = {router->holder(), leaf, pair_crc};
+    };
     if (facts != nullptr && pair.has_value()) *facts = {pair->expiry, pair->stamp};
     if (!pair.has_value() || pair->is_inline) {
       if (session->view()->Leased(router->holder())) {
-        if (!pair.has_value()) co_return Value();
-        if (!pair->Matches(Crc64(pair->value, Crc64(key)))) co_return DamagedPair(walked.leaf.self().region(), key);
+        if (!pair.has_value()) {
+          note(0);
+          co_return Value();
+        }
+        const uint64_t crc = Crc64(pair->value, Crc64(key));
+        if (!pair->Matches(crc)) co_return DamagedPair(walked.leaf.self().region(), key);
+        note(crc);
         co_return Value(std::string(pair->value));
       }
       (void)router->Restart();
@@ -87,6 +95,7 @@ Task<Attempt<Value>> GetByReads(Session* session, KeyRouter* router, std::string
           (void)router->Restart();
           co_return std::nullopt;
         }
+        note(pair->outside.crc);
         co_return Value(std::string(extent.substr(key.size())));
       }
     } else if (MayHaveMoved(status)) {
@@ -101,10 +110,9 @@ Task<Attempt<Value>> GetByReads(Session* session, KeyRouter* router, std::string
                                            // position.
     if (session->now_ns() >= context.deadline_ns) co_return absl::DeadlineExceededError("the get took too long");
   }
-  if (token != nullptr) *token = LeafToken();
   // Its server can read it between two writes if it is written as fast as it is read, knows whether it has expired, and
   // whether this client may have it.
-  co_return co_await GetByCall(session, router, key, context, facts);
+  co_return co_await GetByCall(session, router, key, context, facts, {}, token);
 }
 
 Task<Attempt<std::optional<StampedValue>>> GetStampedHere(Session* session, KeyRouter* router, std::string_view key,
@@ -164,7 +172,7 @@ Task<absl::StatusOr<Value>> GetFromTree(Session* session, std::string_view key, 
                         [session, key, token](KeyRouter* router, const CallContext& context) {
                           if (token != nullptr) *token = LeafToken();  // An earlier attempt may have set it.
                           return session->ChoosePath(router->selector(), context) == Path::kServer
-                                     ? GetByCall(session, router, key, context)
+                                     ? GetByCall(session, router, key, context, nullptr, {}, token)
                                      : GetByReads(session, router, key, context, nullptr, token);
                         });
 }

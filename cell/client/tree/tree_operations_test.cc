@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cell/client/session/leaf_tokens.h"
 #include "cell/client/tree/tree_test.h"
 
 namespace cell {
@@ -25,12 +26,21 @@ class TreeOperationsTest : public TreeTest {
   absl::StatusOr<Value> Get(const std::string& key) {
     return session_.Run(GetFromTree(&session_, key, Over(Path::kClient)));
   }
+  LeafToken TokenOf(const std::string& key, Path path = Path::kClient) {
+    LeafToken token;
+    CELL_CHECK(session_.Run(GetFromTree(&session_, key, Over(path), &token)).ok());
+    return token;
+  }
+  bool Unchanged(const std::vector<LeafToken>& tokens) {
+    return session_.Run(LeavesUnchanged(&session_, tokens, session_.NowNs() + kTimeoutNs));
+  }
   // Answers gets with `value`.
   void Answer(const std::string& key, const std::string& value) {
     service_a_.answer = [key, value](const IncomingCall& call, MutableBytes to) {
       CELL_CHECK(ParseKeyRequest(call.request).value().key == key);
       auto reply = ReplyOf<GetReply>(MessageKind::kGet, sizeof(GetReply) + value.size());
-      reply.found = reply.inlined = 1;
+      reply.found = 1;
+      reply.follows = kFollowsValue;
       reply.crc = Crc64(value, Crc64(key));
       reply.value_bytes = static_cast<uint32_t>(value.size());
       Store(to.data(), reply);
@@ -54,6 +64,40 @@ class TreeOperationsTest : public TreeTest {
     return session_.connections()->To({"a", 0}, "address-a")->selector(kind)->ReadsPerSearch();
   }
 };
+
+TEST_F(TreeOperationsTest, LeavesAreUnchangedUntilOneIsWritten) {
+  const std::vector<LeafToken> tokens = {TokenOf(KeyOf(5)), TokenOf(KeyOf(95))};
+  EXPECT_TRUE(Unchanged(tokens));
+  EXPECT_FALSE(Unchanged({tokens[0], LeafToken()}));
+  Put(&tree_, KeyOf(94));  // Of the same leaf.
+  EXPECT_FALSE(Unchanged(tokens));
+  EXPECT_TRUE(Unchanged({tokens[0], TokenOf(KeyOf(95))}));
+}
+
+// Its former owner's memory can still be read, and does not change.
+TEST_F(TreeOperationsTest, LeavesOfARegionThatHasMovedAreNotUnchanged) {
+  const std::vector<LeafToken> tokens = {TokenOf(KeyOf(5))};
+  Move(kRoot, "b");
+  Refresh();
+  EXPECT_FALSE(Unchanged(tokens));
+}
+
+TEST_F(TreeOperationsTest, ATokenThatAServerSendsIsOneOfTheRegionThatWasAsked) {
+  NodeState leaf = LeafOf(KeyOf(5)).state();
+  service_a_.answer = [&leaf](const IncomingCall& call, MutableBytes to) {
+    CELL_CHECK(ParseKeyRequest(call.request)->fixed.wants_leaf == 1);
+    auto reply = ReplyOf<GetReply>(MessageKind::kGet, sizeof(GetReply) + sizeof(leaf));
+    reply.follows = kFollowsLeaf;
+    Store(to.data(), reply);
+    Store(to.data() + sizeof(reply), leaf);
+    return sizeof(reply) + sizeof(leaf);
+  };
+  EXPECT_TRUE(Unchanged({TokenOf(KeyOf(5), Path::kServer)}));
+  leaf.head_version += 2;
+  EXPECT_FALSE(Unchanged({TokenOf(KeyOf(5), Path::kServer)}));
+  leaf.self = Pointer(kOther, leaf.self.offset());
+  EXPECT_EQ(TokenOf(KeyOf(5), Path::kServer).holder.worker, nullptr);
+}
 
 TEST_F(TreeOperationsTest, AGetByReadsCostsTheNodesAndAnExtentAndNoCall) {
   EXPECT_EQ(*Get(KeyOf(5)), ValueOf(KeyOf(5)));

@@ -158,6 +158,7 @@ absl::Status Migrator::ServeStep(const IncomingCall& call, const Parsed<Migratio
   const bool waits = outgoing.phase() == MigrationPhase::kFrozen && !region->transactions.empty();
   if (waits && clock_->NowNs() - *outgoing.frozen_ns > kSettleNsMax) {
     region->EndParts(clock_->NowNs());
+    *outgoing.why = "transactions of the region have not ended yet: try again";
     EndOutgoing(id, MigrationPhase::kKept);
     return absl::UnavailableError(fmt::format("transactions of region {} have not ended yet", id));
   }

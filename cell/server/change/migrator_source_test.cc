@@ -225,6 +225,27 @@ TEST_F(SourceTest, ATakerWhoseConnectionEndsIsNotWaitedFor) {
 }
 
 // A region is frozen once. A target that asks again, even after the seal, is refused, and nothing changes.
+// What they wait for may be a server that is away. It takes no more of them for a while, so that those end that it has.
+TEST_F(SourceTest, ARegionWhoseTransactionsDoNotEndIsKept) {
+  ASSERT_TRUE(Ask(target_, MigrationStep::kBegin).ok());
+  std::string part;
+  AppendOperation({PartOperationKind::kDelete, "key"}, &part);
+  const PreparedPart prepared{{1, 1, UINT64_MAX, 1}, 0, 0, 0, kOwn, "", part};
+  region_->transactions.Add(std::make_shared<RegionTransaction>(prepared, network_.now_ns()));
+  absl::Status status = Ask(target_, MigrationStep::kFreeze).status();
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(region_->state(), RegionState::kFrozen);
+  for (int i = 0; i < 20 && status.ok(); ++i) {
+    Pass(10'000'000);
+    status = Ask(target_, MigrationStep::kWritten).status();
+  }
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_EQ(region_->state(), RegionState::kServing);
+  EXPECT_GT(region_->no_parts_before_ns, network_.now_ns());
+  EXPECT_NE(migrated_->message().find("have not ended yet"), std::string::npos) << *migrated_;
+  region_->transactions.Remove(prepared.id);
+}
+
 TEST_F(SourceTest, ARegionIsFrozenOnce) {
   absl::StatusOr<uint32_t> more = Ask(target_, MigrationStep::kBegin);
   while (more.value_or(0) > 0) more = Ask(target_, MigrationStep::kWritten);

@@ -1,8 +1,9 @@
-// EndGetReply completes the reply to a get. Pure.
+// EndGetReply completes the reply to a get.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <string_view>
 
 #include "cell/base/bytes.h"
@@ -12,23 +13,37 @@
 
 namespace cell {
 
-// Writes the reply to `to`, with the value if it fits. If it does not, keeps a copy of it for the peer under the number
-// `copy`, unless that is 0. Returns the reply's size. `reply` is that of ReplyOf, and says what was found and where.
-inline size_t EndGetReply(GetReply reply, std::string_view value, Expiry expiry, ConnectionId peer, uint16_t copy,
-                          ValueCopies* copies, MutableBytes to) {
-  const size_t expiry_bytes = ExpiryBytes(expiry);
-  if (value.size() <= kInlineValueBytesMax && sizeof(GetReply) + value.size() + expiry_bytes <= to.size()) {
-    reply.inlined = reply.found;
-    reply.header.bytes += static_cast<uint32_t>(value.size());
-    if (!value.empty()) std::memcpy(to.data() + sizeof(GetReply), value.data(), value.size());
+// What a get has found.
+struct FoundPair {
+  std::string_view value = {};
+  Expiry expiry = kNeverExpires;
+  std::optional<NodeState> leaf = {};
+};
+
+// Writes the reply to `to`, with what fits of the pair. If the value does not, keeps a copy of it for the peer under
+// the number `copy`, unless that is 0. Returns the reply's size. `reply` is that of ReplyOf, and says what was found
+// and where.
+inline size_t EndGetReply(GetReply reply, const FoundPair& pair, ConnectionId peer, uint16_t copy, ValueCopies* copies,
+                          MutableBytes to) {
+  const auto add = [&](uint8_t follows, const void* bytes, size_t size) {
+    reply.follows |= follows;
+    if (size > 0) std::memcpy(to.data() + reply.header.bytes, bytes, size);
+    reply.header.bytes += static_cast<uint32_t>(size);
+  };
+  const std::string_view value = pair.value;
+  if (value.size() <= kInlineValueBytesMax &&
+      reply.header.bytes + value.size() + ExpiryBytes(pair.expiry) <= to.size()) {
+    if (reply.found != 0) add(kFollowsValue, value.data(), value.size());
   } else if (copy != 0) {
     reply.copied = copy;
     reply.extent = {};
     copies->Keep(peer, copy, value);
   }
-  if (expiry_bytes > 0 && reply.header.bytes + expiry_bytes <= to.size()) {
-    Store(to.data() + reply.header.bytes, expiry);
-    reply.header.bytes += static_cast<uint32_t>(expiry_bytes);
+  if (pair.expiry != kNeverExpires && reply.header.bytes + sizeof(Expiry) <= to.size()) {
+    add(kFollowsExpiry, &pair.expiry, sizeof(Expiry));
+  }
+  if (pair.leaf.has_value() && reply.header.bytes + sizeof(NodeState) <= to.size()) {
+    add(kFollowsLeaf, &*pair.leaf, sizeof(NodeState));
   }
   Store(to.data(), reply);
   return reply.header.bytes;

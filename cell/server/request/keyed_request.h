@@ -32,6 +32,7 @@ struct KeyedRequest {
   uint16_t copy = 0;         // Gets, and evaluations: if not 0, the number under which what is large is copied, to be
                              // fetched.
   uint64_t expires = 0;      // Puts: see PutRequest.
+  bool wants_leaf = false;   // Gets: see KeyRequest.
   std::optional<WriteCondition> condition = {};  // Of a kWriteIf.
   bool deletes = false;                          // A kWriteIf that is a delete.
   const Function* function = nullptr;            // Of a kApply, or a kEvaluate.
@@ -144,6 +145,7 @@ inline absl::Status ParseKeyedRequest(MessageKind kind, ConstBytes message, Keye
     request->hint = parsed->fixed.hint;
     request->key = parsed->key;
     request->copy = parsed->fixed.copy;
+    request->wants_leaf = parsed->fixed.wants_leaf != 0;
     return absl::OkStatus();
   }
   const absl::StatusOr<Parsed<PutRequest>> parsed = ParsePutRequest(message);

@@ -98,7 +98,7 @@ TEST_F(RequestServiceTest, LargeValuesAreUploadedAndFetchedInPieces) {
   const std::string reply = Call(MakeKeyRequest(MessageKind::kGet, root_, {}, "big"));
   const auto get = ParseGetReply(AsBytes(reply));
   ASSERT_TRUE(get.ok());
-  EXPECT_EQ(get->fixed.inlined, 0);
+  EXPECT_EQ(get->fixed.follows, 0);
   std::string all;
   while (all.size() < 300'003) {
     const size_t bytes = std::min<size_t>(60'000, 300'003 - all.size());

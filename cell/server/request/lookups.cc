@@ -1,7 +1,7 @@
 #include "cell/server/request/lookups.h"
 
 #include "cell/base/crc64.h"
-#include "cell/server/request/get_reply.h"
+#include "cell/base/mutant.h"
 
 namespace cell {
 
@@ -76,16 +76,21 @@ void Lookups::End(BatchedRequest* request, const Meganode::Lookup& lookup) {
     return EndSearch(call, to, *lookup.tree, pair.has_value() ? pair->expiry : kNeverExpires, &reply);
   }
   auto reply = ReplyOf<GetReply>(MessageKind::kGet);
-  std::string_view value;
+  FoundPair found;
   if (pair.has_value()) {
-    value = lookup.tree->ValueOf(*pair);
+    found = {lookup.tree->ValueOf(*pair), pair->expiry};
     reply.found = 1;
     reply.extent = pair->outside.extent;  // Null if the pair is inline.
     reply.crc = crc;
     reply.stamp = pair->stamp;
     reply.value_bytes = pair->value_bytes;
   }
-  EndGet(*request, to, value, pair.has_value() ? pair->expiry : kNeverExpires, reply);
+  if (request->keyed.wants_leaf && found.expiry == kNeverExpires) {
+    const NodeView leaf = lookup.tree->Node(lookup.location.leaf);
+    const bool locked = leaf.locked() && !Mutated(Mutant::kTokenOfLockedLeaf);
+    if (!locked && !leaf.gone()) found.leaf = leaf.state();
+  }
+  EndGet(*request, to, found, reply);
 }
 
 void Lookups::End(const HashLookup& lookup) {
@@ -105,15 +110,15 @@ void Lookups::End(const HashLookup& lookup) {
     return EndSearch(call, to, table, pair.has_value() ? pair->expiry : kNeverExpires, &reply);
   }
   auto reply = ReplyOf<GetReply>(MessageKind::kGet);
-  std::string_view value;
+  FoundPair found;
   if (pair.has_value()) {
-    value = pair->value;
+    found = {pair->value, pair->expiry};
     reply.found = 1;
-    reply.crc = pair->crc.has_value() ? *pair->crc : Crc64(value, Crc64(key));
-    reply.value_bytes = static_cast<uint32_t>(value.size());
-    if (pair->crc.has_value()) reply.extent = table.ExtentOf(key, value);
+    reply.crc = pair->crc.has_value() ? *pair->crc : Crc64(found.value, Crc64(key));
+    reply.value_bytes = static_cast<uint32_t>(found.value.size());
+    if (pair->crc.has_value()) reply.extent = table.ExtentOf(key, found.value);
   }
-  EndGet(request, to, value, pair.has_value() ? pair->expiry : kNeverExpires, reply);
+  EndGet(request, to, found, reply);
 }
 
 void Lookups::EndSearch(const IncomingCall& call, MutableBytes to, const PairStore& store, Expiry expiry,
@@ -126,9 +131,8 @@ void Lookups::EndSearch(const IncomingCall& call, MutableBytes to, const PairSto
   replies_->End(call, MessageKind::kSearch, to, reply->header.bytes);
 }
 
-void Lookups::EndGet(const BatchedRequest& request, MutableBytes to, std::string_view value, Expiry expiry,
-                     const GetReply& reply) {
-  const size_t bytes = EndGetReply(reply, value, expiry, request.call->peer, request.keyed.copy, copies_, to);
+void Lookups::EndGet(const BatchedRequest& request, MutableBytes to, const FoundPair& pair, const GetReply& reply) {
+  const size_t bytes = EndGetReply(reply, pair, request.call->peer, request.keyed.copy, copies_, to);
   replies_->End(*request.call, MessageKind::kGet, to, bytes);
 }
 

@@ -8,6 +8,7 @@
 
 #include "absl/types/span.h"
 #include "cell/server/request/evictor.h"
+#include "cell/server/request/get_reply.h"
 #include "cell/server/request/keyed_request.h"
 #include "cell/server/request/replies.h"
 #include "cell/server/request/served_regions.h"
@@ -46,12 +47,10 @@ class Lookups {
   void Begin(BatchedRequest* request);
   void End(BatchedRequest* request, const Meganode::Lookup& lookup);
   void End(const HashLookup& lookup);
-  // Writes the reply to `to`, with the value if it fits. Otherwise a copy is kept, or the value stays in the extent
-  // that `reply->extent` names.
   // Send a reply with what depends on the pair's expiry.
   void EndSearch(const IncomingCall& call, MutableBytes to, const PairStore& store, Expiry expiry, SearchReply* reply);
-  void EndGet(const BatchedRequest& request, MutableBytes to, std::string_view value, Expiry expiry,
-              const GetReply& reply);
+  // Sends the value if it fits. Otherwise a copy is kept, or it stays in the extent that `reply.extent` names.
+  void EndGet(const BatchedRequest& request, MutableBytes to, const FoundPair& pair, const GetReply& reply);
 
   Replies* const replies_;
   ValueCopies* const copies_;

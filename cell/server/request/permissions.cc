@@ -141,8 +141,7 @@ absl::Status Permissions::CheckUpload(const IncomingCall& call) {
 }
 
 absl::Status Permissions::CheckMemory(const IncomingCall& call) {
-  const UserRights* const rights = Of(call);
-  return rights == nullptr || rights->OfMemory() ? absl::OkStatus() : Refuse(call, Right::kScan, "everything");
+  return MayReadMemory(call) ? absl::OkStatus() : Refuse(call, Right::kScan, "everything");
 }
 
 absl::Status Permissions::CheckScan(const IncomingCall& call, Pointer root, std::string_view from,

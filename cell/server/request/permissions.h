@@ -52,6 +52,11 @@ class Permissions {
   absl::Status CheckUpload(const IncomingCall& call);
   // For reading memory of regions by calls: kFetch of an extent.
   absl::Status CheckMemory(const IncomingCall& call);
+  // Returns whether the peer may know what memory of regions has, beside the keys that it asks for.
+  bool MayReadMemory(const IncomingCall& call) {
+    const UserRights* const rights = Of(call);
+    return rights == nullptr || rights->OfMemory();
+  }
   // For a scan that begins at `from`. Sets *span to the keys that it may see, or to null if it may see all.
   absl::Status CheckScan(const IncomingCall& call, Pointer root, std::string_view from, const KeySpan** span);
 

@@ -113,6 +113,8 @@ void RequestService::Parse(const IncomingCall& call, BatchedRequest* request) {
   if (!IsKeyed(header->kind)) return;
   request->status = ParseKeyedRequest(header->kind, call.request, &request->keyed);
   if (request->status.ok()) request->status = permissions_.CheckKeyed(call, request->keyed, &request->gone);
+  // The state of a leaf has a checksum of all its pairs.
+  if (request->keyed.wants_leaf) request->keyed.wants_leaf = permissions_.MayReadMemory(call);
   if (request->status.ok() && !request->gone) request->target = TargetOf(*served_, request->keyed);
 }
 

@@ -48,8 +48,33 @@ TEST_F(RequestServiceTest, AGetsReplyIsNoLargerThanItsRoom) {
     ASSERT_TRUE(get.ok()) << get.status();
     EXPECT_EQ(get->fixed.found, 1u);
     EXPECT_EQ(get->fixed.value_bytes, 500u);
-    EXPECT_EQ(get->fixed.inlined, room == sizeof(GetReply) + 500);
+    EXPECT_EQ(get->fixed.follows, room == sizeof(GetReply) + 500 ? kFollowsValue : 0);
   }
+}
+
+TEST_F(RequestServiceTest, AGetSendsTheStateOfTheLeafThatItIsAskedFor) {
+  ASSERT_TRUE(Put("key", std::string(500, 'v')).ok());
+  const std::string_view mortal = "mortal";
+  const uint64_t crc = Crc64(std::string_view("value"), Crc64(mortal));
+  const std::string put = MakePutRequest(root_, {}, crc, mortal, 5, 0, kExpiresAfter | 1'000'000'000);
+  ASSERT_EQ(CodeOf(Call(put, "value")), absl::StatusCode::kOk);
+  const auto leaf_of = [&](std::string_view key, size_t room = 1'000) {
+    const std::string reply = Call(MakeKeyRequest(MessageKind::kGet, root_, {}, key, 0, /*wants_leaf=*/true), "", room);
+    return ParseGetReply(AsBytes(reply))->leaf;
+  };
+  const std::string plain = Call(MakeKeyRequest(MessageKind::kGet, root_, {}, "key"));
+  EXPECT_FALSE(ParseGetReply(AsBytes(plain))->leaf.has_value());
+  const std::optional<NodeState> before = leaf_of("key");
+  ASSERT_TRUE(before.has_value());
+  EXPECT_EQ(before->self.region(), root_.region());
+  EXPECT_EQ(leaf_of("absent"), before) << "the same leaf";
+  EXPECT_FALSE(leaf_of(mortal).has_value()) << "the pair may expire";
+  EXPECT_FALSE(leaf_of("key", sizeof(GetReply) + 500 + sizeof(NodeState) - 1).has_value());
+  ASSERT_TRUE(Put("key", "other").ok());
+  const std::optional<NodeState> after = leaf_of("key");
+  ASSERT_TRUE(after.has_value());
+  EXPECT_EQ(after->self, before->self);
+  EXPECT_GT(after->head_version, before->head_version);
 }
 
 // An evaluation may take long, so it is served after what has come with it, and then as scans are. Here it finds the

@@ -199,8 +199,7 @@ absl::StatusOr<size_t> SnapshotRequests::Get(const IncomingCall& call, MutableBy
   const KeptPairs& snapshot = *piece->kept;
 
   auto reply = ReplyOf<GetReply>(MessageKind::kGetSnapshot);
-  std::string_view value;
-  Expiry expiry = kNeverExpires;
+  FoundPair found;
   const auto kept = snapshot.changed.find(key);
   if (kept != snapshot.changed.end()) {
     const PairBefore* const pair = kept->second.get();
@@ -208,25 +207,24 @@ absl::StatusOr<size_t> SnapshotRequests::Get(const IncomingCall& call, MutableBy
       if (pair->damaged) return DamagedPair(tree.region(), key);
       reply.found = 1;
       reply.stamp = pair->stamp;
-      value = pair->value;
-      expiry = pair->expiry;
+      found = {pair->value, pair->expiry};
     }
   } else {
     ASSIGN_OR_RETURN(const NodeView leaf, tree.VerifiedLeafOf(key));
     const std::optional<int> slot = leaf.Find(key);
     if (slot.has_value() && !HasExpired(leaf.pair(*slot).expiry, snapshot.time)) {
       const LeafPair pair = leaf.pair(*slot);
-      ASSIGN_OR_RETURN(value, tree.VerifiedValueOf(key, pair));
+      ASSIGN_OR_RETURN(found.value, tree.VerifiedValueOf(key, pair));
       reply.found = 1;
       reply.stamp = pair.stamp;
-      expiry = pair.expiry;
+      found.expiry = pair.expiry;
     }
   }
   if (reply.found != 0) {
-    reply.crc = Crc64(value, Crc64(key));
-    reply.value_bytes = static_cast<uint32_t>(value.size());
+    reply.crc = Crc64(found.value, Crc64(key));
+    reply.value_bytes = static_cast<uint32_t>(found.value.size());
   }
-  return EndGetReply(reply, value, expiry, call.peer, request.fixed.get.copy, parts_.copies, to);
+  return EndGetReply(reply, found, call.peer, request.fixed.get.copy, parts_.copies, to);
 }
 
 absl::StatusOr<size_t> SnapshotRequests::Scan(const IncomingCall& call, MutableBytes to) {
