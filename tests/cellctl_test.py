@@ -105,7 +105,7 @@ class Cellctl(CellctlCase):
         self.assertEqual(made.stderr, b"cellctl: only the tree is backed up, not the cluster's 1 Pilaf table\n")
         self.assertEqual((made.returncode, made.stdout), (0, f"3 pairs are backed up in {saved}\n".encode()))
         for ttl, why in (("0s", "at least 0.001 ms"), ("-1s", "at least 0.001 ms"), ("300000d", "2262"), ("inf s", "--ttl"), ("nan s", "--ttl"),
-                         ("5", "--ttl"), ("5 weeks", "--ttl"), ("", "--ttl")):
+                         ("5", "--ttl: 5 is not a number and its unit, ms, s, m, h or d"), ("5 weeks", "--ttl"), ("s", "--ttl: s is not a number and its unit, ms, s, m, h or d"), ("", "--ttl")):
             result = self.ctl("put", "other", "value", "--ttl=" + ttl)
             self.assertEqual((result.returncode == 0, why in result.stderr.decode()), (False, True), (ttl, result))
         deadline = time.monotonic() + 30
@@ -191,6 +191,7 @@ class Cellctl(CellctlCase):
     def test_words_that_are_not_known(self):
         self.up()
         self.refused('there is no command "delete": did you mean del?', "delete", "a", "key")
+        self.refused('del: unexpected argument "b"', "del", "a", "b")
         self.refused("did you mean --cluster?", "--clustre", "/tmp", "get", "key")
         self.refused("key is required", "get")
         self.refused("is longer than 226 bytes, the maximum for this cluster's nodes", "get", "k" * 227)
@@ -276,11 +277,12 @@ class Cellctl(CellctlCase):
 
     def test_the_prompt(self):
         self.up()
-        result = self.ctl(input="put 'a key' \"it's\"\nget 'a key'\nget nothing\nhas 'a key'\nget 'open\ndelete x\nhelp get\n".encode())
+        result = self.ctl(input="put 'a key' \"it's\"\nget 'a key'\nget nothing\nhas 'a key'\nget 'open\ndelete x\nhelp get\na\0\x1bb\n  exit\nget no\n".encode())
         self.assertIn(b"it's\nthere is no such key\nthere is one\n", result.stdout)
         self.assertIn(b"Write KEY's value", result.stdout)
         self.assertEqual(result.stderr.decode().splitlines(),
-                         ["cellctl: a quotation mark (') is not closed", 'cellctl: there is no command "delete": did you mean del?'])
+                         ["cellctl: a quotation mark (') is not closed", 'cellctl: there is no command "delete": did you mean del?',
+                          r'cellctl: there is no command "a\x00\x1bb"'])
         # On a terminal, in a locale without UTF-8.
         shown, _ = self.terminal(typed="put gr\u00fc\u00df \u20ac\rget gr\u00fc\u00df\rhash cre\t tab\rhash drop t\t\rexit\r".encode())
         self.assertIn("\u20ac\r\n", shown.decode())
@@ -320,6 +322,12 @@ class Cellctl(CellctlCase):
         os.write(master, b"put key value\r")
         until(lambda: shown.count(b"cell> ") == 3)
         self.assertEqual(self.done("get", "key"), b"value", shown)
+        # What comes at once behind it is the next line.
+        os.write(master, b"put key abandoned\x03put key whole\r")
+        until(lambda: shown.count(b"cell> ") == 5)
+        self.assertEqual(self.done("get", "key"), b"whole", shown)
+        os.write(master, b"\x12key\x03")  # In the middle of a search of the history.
+        until(lambda: shown.endswith(b"cell> ") and shown.count(b"^C") >= 3)
         # The prompt's exit status is that of the last line. This one asks no server, whose answer may come too late here.
         os.write(master, b"help put\r")
         until(lambda: b"Usage:" in shown and shown.endswith(b"\r\ncell> "))

@@ -15,6 +15,7 @@ namespace cell {
 namespace {
 
 constexpr std::string_view kRados = "rados:";
+constexpr std::string_view kDirectory = "dir:";  // As in the place of logs. It can be left out.
 constexpr const char* kDefaultName = "backup";
 
 uint64_t RandomNumber() {
@@ -38,18 +39,20 @@ class RadosBackup : public BackupPlace {
 };
 
 absl::Status IsNoPlace(const std::string& text) {
-  return absl::InvalidArgumentError(fmt::format(
-      "\"{}\" is not a place for a backup: a directory, or rados:POOL[/NAME][@PATH-OF-CEPH.CONF][?user=USER], "
-      "where NAME has letters, digits, '.', '_' and '-'",
-      text));
+  return absl::InvalidArgumentError(
+      fmt::format("\"{}\" is not a place for a backup: a directory (DIR or dir:DIR), or "
+                  "rados:POOL[/NAME][@PATH-OF-CEPH.CONF][?user=USER], "
+                  "where NAME has letters, digits, '.', '_' and '-'",
+                  text));
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<BackupPlace>> OpenBackupPlace(const std::string& text) {
   if (!text.starts_with(kRados)) {
-    if (text.empty()) return IsNoPlace(text);
-    return std::make_unique<DirectoryBackup>(text);
+    const std::string directory = text.substr(text.starts_with(kDirectory) ? kDirectory.size() : 0);
+    if (directory.empty()) return IsNoPlace(text);
+    return std::make_unique<DirectoryBackup>(directory);
   }
   const size_t end = std::min<size_t>(text.find_first_of("@?"), text.size());
   const size_t slash = text.find('/');

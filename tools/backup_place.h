@@ -1,6 +1,6 @@
 // Where `cellctl backup` puts a backup, and `cellctl restore` finds it: in a directory, or in a pool of Ceph RADOS.
 //
-//   DIR                                  the file DIR/backup (backup_directory.h)
+//   DIR or dir:DIR                       the file DIR/backup (backup_directory.h)
 //   rados:POOL[/NAME][@CONF][?user=USER] objects of the pool (backup_pool.h). NAME is "backup" if it is not given. CONF
 //                                        and USER are those of log_place.h.
 //

@@ -400,7 +400,7 @@ TEST(BackupPoolRandom, IsWholeOrNotThere) {
 }
 
 TEST(BackupPlace, SaysWhatIsWrongWithItsText) {
-  for (const char* text : {"", "rados:", "rados:/name", "rados:cell/", "rados:cell/a b", "rados:cell/a/b",
+  for (const char* text : {"", "dir:", "rados:", "rados:/name", "rados:cell/", "rados:cell/a b", "rados:cell/a/b",
                            "rados:cell/name@", "rados:cell/name?user="}) {
     const absl::Status status = OpenBackupPlace(text).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << text << status;
@@ -416,7 +416,7 @@ TEST(BackupPlace, SaysWhatIsWrongWithItsText) {
 
 TEST(BackupPlace, ADirectoryIsThereFromItsCommitOn) {
   const std::string directory = ::testing::TempDir() + "/backup-place";
-  const std::unique_ptr<BackupPlace> place = *OpenBackupPlace(directory);
+  const std::unique_ptr<BackupPlace> place = *OpenBackupPlace("dir:" + directory);
   (void)place->Remove();
   {
     const std::unique_ptr<UnfinishedBackup> failed = *place->Begin();

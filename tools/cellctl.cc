@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <sys/stat.h>
 
+#include <cctype>
 #include <cstdio>
 #include <map>
 #include <string>
@@ -34,7 +35,19 @@ void AddTtl(CLI::App* app, CtlFlags* flags) {
   const std::map<std::string, double> units = {{"ms", 1e3}, {"s", 1e6}, {"m", 60e6}, {"h", 3600e6}, {"d", 86400e6}};
   app->add_option("--ttl", flags->ttl_us,
                   "Time after which the pair expires, by its server's clock: a number and its unit, ms, s, m, h or d")
-      ->transform(CLI::AsNumberWithUnit(units, CLI::AsNumberWithUnit::UNIT_REQUIRED));
+      ->transform(CLI::Validator(
+          [number = CLI::AsNumberWithUnit(units, CLI::AsNumberWithUnit::UNIT_REQUIRED)](std::string& text) {
+            const std::string given = text;
+            // The library takes a unit alone for 1.
+            const bool unit_alone = !given.empty() && std::isalpha(static_cast<unsigned char>(given[0])) != 0;
+            try {
+              if (!unit_alone) return number(text);
+              throw CLI::ValidationError("no number");
+            } catch (const CLI::ValidationError&) {
+              return fmt::format("{} is not a number and its unit, ms, s, m, h or d", given);
+            }
+          },
+          "NUMBER UNIT"));
 }
 
 enum class Write { kPut, kDelete };
@@ -258,7 +271,7 @@ void DeclareBackup(CLI::App* app, CtlFlags* flags, Command* chosen) {
         "Ceph's "
         "user\n"
         "client.USER (without it, client.admin).");
-    sub->add_option("place", flags->file, "The backup: a directory, or rados:POOL...")->required();
+    sub->add_option("place", flags->file, "The backup: a directory (DIR or dir:DIR), or rados:POOL...")->required();
     return sub;
   };
   CLI::App* backup = add("backup", "Write all pairs that the tree has at one moment to a new backup in PLACE", Backup);

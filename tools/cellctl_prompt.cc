@@ -62,10 +62,15 @@ class InterruptsReading {
     if (event_ < 0) event_ = ::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     Take();
     struct sigaction action {};
-    action.sa_handler = [](int) { ::eventfd_write(event_, 1); };
+    action.sa_handler = [](int) {
+      const int error = errno;
+      ::eventfd_write(event_, 1);
+      errno = error;
+    };
     action.sa_flags = SA_RESTART;  // Writing the prompt must not fail.
     ::sigaction(SIGINT, nullptr, &before_);
-    if (before_.sa_handler != SIG_IGN) ::sigaction(SIGINT, &action, nullptr);
+    // Without a descriptor an interrupt ends the program.
+    if (before_.sa_handler != SIG_IGN && event_ >= 0) ::sigaction(SIGINT, &action, nullptr);
   }
   InterruptsReading(const InterruptsReading&) = delete;
   InterruptsReading& operator=(const InterruptsReading&) = delete;
@@ -76,7 +81,8 @@ class InterruptsReading {
     std::array<pollfd, 2> ready{{{STDIN_FILENO, POLLIN, 0}, {event_, POLLIN, 0}}};
     while (::poll(ready.data(), ready.size(), -1) < 0 && errno == EINTR) {
     }
-    return ready[1].revents == 0;
+    // Its handler may have run just now: what was typed before and behind it is there at the same time.
+    return ::poll(&ready[1], 1, 0) <= 0;
   }
 
   // Returns whether there were interrupts since the last call, or since the object was made.
@@ -96,8 +102,12 @@ int ReadCharacter(EditLine*, wchar_t* character) {
   for (char byte = 0; InterruptsReading::Wait();) {
     const ssize_t read = ::read(STDIN_FILENO, &byte, 1);
     if (read <= 0) return static_cast<int>(read);
-    const size_t bytes = std::mbrtowc(character, &byte, 1, &state);
-    if (bytes == static_cast<size_t>(-1)) state = {};  // Not UTF-8: it is dropped.
+    size_t bytes = std::mbrtowc(character, &byte, 1, &state);
+    if (bytes == static_cast<size_t>(-1)) {  // Not UTF-8. What was before this byte is dropped.
+      state = {};
+      bytes = std::mbrtowc(character, &byte, 1, &state);
+    }
+    if (bytes == static_cast<size_t>(-1)) state = {};
     if (bytes <= 1) return 1;
   }
   return -1;
@@ -138,7 +148,8 @@ class Editor {
     const InterruptsReading interrupts;
     int bytes = 0;
     const char* text = el_gets(edit_, &bytes);
-    for (bool again = false; text == nullptr && bytes < 0 && InterruptsReading::Take(); again = true) {
+    // In the middle of a search of the history, the end of it looks like the end of the input.
+    for (bool again = false; text == nullptr && InterruptsReading::Take(); again = true) {
       const LineInfo* const info = el_line(edit_);
       const bool empty = info->lastchar == info->buffer;
       el_reset(edit_);
@@ -226,7 +237,8 @@ int RunPrompt(Client* client, const CtlFlags& given) {
   int last = kDone;
   for (std::string text; editor != nullptr ? editor->Next(&text) : static_cast<bool>(std::getline(std::cin, text));) {
     while (!text.empty() && std::isspace(static_cast<unsigned char>(text.back()))) text.pop_back();
-    if (text.find_first_not_of(" \t") == std::string::npos) continue;
+    text.erase(0, text.find_first_not_of(" \t"));
+    if (text.empty()) continue;
     if (text == "exit" || text == "quit") break;
     last = RunLine(client, given, text);
     std::fflush(stdout);

@@ -127,7 +127,10 @@ absl::StatusOr<Tables> OpenTables(Client* client, const std::vector<ScriptLine>&
 
 using Value = std::optional<std::string>;
 
-std::string Shown(const Value& value) { return value.has_value() ? EscapeText(*value) : "(absent)"; }
+std::string Shown(const Value& value) {
+  if (!value.has_value()) return "(absent)";
+  return value->empty() ? "(empty)" : EscapeText(*value);
+}
 
 // Returns the sum of a value and a number, as incr makes it.
 absl::StatusOr<std::string> Sum(const Value& value, std::string_view number) {
@@ -204,6 +207,7 @@ int RunScript(Client* client, const CtlFlags& flags) {
     return absl::OkStatus();
   };
   const absl::StatusOr<Committed> committed = client->RunTransaction(body);
+  client->FinishTransactions();
   if (!unmet.empty()) {
     if (flags.json()) {
       fmt::print("{}\n", nlohmann::json{{"committed", false}, {"unmet", unmet}}.dump());
@@ -214,7 +218,9 @@ int RunScript(Client* client, const CtlFlags& flags) {
   }
   if (!committed.ok()) return Fail(committed.status());
   if (flags.json()) {
-    fmt::print("{}\n", nlohmann::json{{"committed", true}, {"stamp", committed->stamp}, {"read", output}}.dump());
+    nlohmann::json result = {{"committed", true}, {"read", output}};
+    if (committed->stamp != 0) result["stamp"] = committed->stamp;  // Else it has written nothing.
+    fmt::print("{}\n", result.dump());
   } else {
     Print(output);
   }

@@ -29,7 +29,7 @@ size_t EditDistance(std::string_view a, std::string_view b) {
 std::vector<std::string> CommandsOf(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; })) {
-    names.push_back(sub->get_name());
+    if (!sub->get_name().empty()) names.push_back(sub->get_name());  // Groups of flags have none.
   }
   return names;
 }
@@ -88,7 +88,7 @@ absl::StatusOr<std::vector<std::string>> SplitWords(std::string_view line) {
     in_word = true;
     if (quote == 0 && (c == '\'' || c == '"')) {
       quote = c;
-    } else if (c == quote) {
+    } else if (quote != 0 && c == quote) {
       quote = 0;
     } else if (c == '\\' && i + 1 < line.size() &&
                (quote == 0 || (quote == '"' && (line[i + 1] == '"' || line[i + 1] == '\\')))) {
@@ -139,7 +139,13 @@ std::string ParseMessage(const CLI::App& app, const CLI::ParseError& error) {
 
 int EndOfParse(const char* program, const CLI::App& app, const CLI::ParseError& error) {
   if (error.get_exit_code() == 0) return app.exit(error);
-  std::fputs(fmt::format("{}: {}\n", program, ParseMessage(app, error)).c_str(), stderr);
+  std::string message;
+  for (const char c : ParseMessage(app, error)) {  // It has words that the user may have copied from anywhere.
+    message += std::iscntrl(static_cast<unsigned char>(c)) == 0
+                   ? std::string(1, c)
+                   : fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  }
+  std::fputs(fmt::format("{}: {}\n", program, message).c_str(), stderr);
   return 2;
 }
 

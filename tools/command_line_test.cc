@@ -49,6 +49,7 @@ TEST(CommandLine, SplitsAsAShellDoes) {
   EXPECT_EQ(*SplitWords("  put a\tb "), (Words{"put", "a", "b"}));
   EXPECT_EQ(*SplitWords(R"(put 'a b' "c \"d\" \n" e\ f '' g'h'"i")"),
             (Words{"put", "a b", R"(c "d" \n)", "e f", "", "ghi"}));
+  EXPECT_EQ(*SplitWords(std::string_view("a\0b c", 5)), (Words{std::string("a\0b", 3), "c"}));
   EXPECT_EQ(*SplitWords("gr\xc3\xbc\xc3\x9f"), (Words{"gr\xc3\xbc\xc3\x9f"}));
   for (const char* line : {"put 'a", "put \"a", "put \"a\\\""}) {
     EXPECT_EQ(SplitWords(line).status().code(), absl::StatusCode::kInvalidArgument) << line;
