@@ -238,7 +238,7 @@ TEST_P(TableTransactionsTest, SurviveATakeoverWhateverTheirPlaces) {
   int tried = 0;
   const auto key_first_in = [&](uint32_t slot) {
     for (;;) {
-      const std::string key = fmt::format("c{}", tried++);
+      std::string key = fmt::format("c{}", tried++);
       const KeyHash hash = HashKey(key);
       const bool others = std::any_of(std::begin(hash.probes) + 1, std::end(hash.probes), [&](uint32_t probe) {
         return std::find(slots.begin(), slots.end(), SlotOf(probe, units)) != slots.end();
@@ -344,7 +344,8 @@ TEST_P(TableTransactionsTest, RefuseWhatTablesCannotDo) {
   std::string part;
   AppendOperation({PartOperationKind::kReadRange, Key(0), Key(1)}, &part);
   const uint32_t region = PartOf("slots", Key(0));
-  const TransactionPart message{{kClient, 9, 0, 0}, TransactStep::kPrepare, Key(0), static_cast<uint32_t>(part.size())};
+  const std::string key = Key(0);
+  const TransactionPart message{{kClient, 9, 0, 0}, TransactStep::kPrepare, key, static_cast<uint32_t>(part.size())};
   const std::string reply = Send(region, MakeTransactRequest(HashRootOf(region), message), part);
   EXPECT_EQ(ParseTransactReply(AsBytes(reply), MessageKind::kTransact).status().code(),
             absl::StatusCode::kInvalidArgument);

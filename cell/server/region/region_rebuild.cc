@@ -42,6 +42,7 @@ absl::Status HasRoom(const std::vector<std::string>& prepared, PairStore* store)
     }
   }
   std::vector<PutAgain*> order;
+  order.reserve(puts.size());
   for (PutAgain& put : puts) order.push_back(&put);
   RETURN_IF_ERROR(PrepareAgain(order, store));
   for (const PutAgain& put : puts) store->Discard(put.prepared);

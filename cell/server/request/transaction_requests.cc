@@ -554,6 +554,7 @@ absl::Status TransactionRequests::Restore(const std::vector<std::string>& prepar
     }
   }
   std::vector<PutAgain*> order;
+  order.reserve(puts.size());
   for (PutAgain& put : puts) order.push_back(&put);
   // The puts had room before. Many pairs may have to be moved until they have it again.
   if (region->hash != nullptr) region->hash->set_thorough(true);
