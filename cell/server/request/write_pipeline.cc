@@ -371,9 +371,8 @@ WritePipeline::Served WritePipeline::Refuse(const IncomingCall& call, const Keye
     return {Stage::kDone, verdict.existed, nullptr, verdict.stamp, std::move(verdict)};
   }
   if (request.upload != 0) uploads_->Forget(call.peer, request.upload);
-  PendingWrite write{call, request.kind, after_sequence, {}, {}, {}};
+  PendingWrite write{call, request.kind, after_sequence, {}, {}, {}, std::move(verdict)};
   write.call.request = {};
-  write.verdict = std::move(verdict);
   AddPending(std::move(write), region);
   return Served{Stage::kLogged};
 }
