@@ -322,7 +322,7 @@ class Cellctl(CellctlCase):
         os.write(master, b"put key value\r")
         until(lambda: shown.count(b"cell> ") == 3)
         self.assertEqual(self.done("get", "key"), b"value", shown)
-        # What comes at once behind it is the next line.
+        # Characters typed right behind an interrupt belong to the next line.
         os.write(master, b"put key abandoned\x03put key whole\r")
         until(lambda: shown.count(b"cell> ") == 5)
         self.assertEqual(self.done("get", "key"), b"whole", shown)

@@ -257,7 +257,7 @@ Task<bool> MoveRepeatedly(const Bank* bank, State* state, int64_t until_ns, uint
   co_return true;
 }
 
-// What was seen in snapshots.
+// Counts the snapshots that were compared, and the mistakes in them.
 struct Seen {
   int snapshots = 0;
   int wrong = 0;

@@ -18,7 +18,7 @@ from pathlib import Path
 from tools import cluster
 from tools.measure_cluster import Measurement, row
 
-# What is measured, and beside what: workload and flags of each, whether latencies (means) or rates count, and the aim.
+# Each workload that is measured, and the one beside it: workload and flags of each, whether latencies (means) or rates count, and the aim.
 #
 # A server's durability, and where its keys are: "one": all in one region. "many": in regions of two servers.
 PAIRS = [

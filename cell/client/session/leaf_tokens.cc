@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kReadsAtOnce = 64;
 constexpr size_t kFew = 4;  // Leaves of most transactions.
 
-// What is read of a worker's memory.
+// The reads of one worker's memory.
 struct WorkerParts {
   WorkerConnection* worker;
   std::vector<ReadPart> parts = {};

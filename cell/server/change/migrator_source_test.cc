@@ -225,7 +225,8 @@ TEST_F(SourceTest, ATakerWhoseConnectionEndsIsNotWaitedFor) {
 }
 
 // A region is frozen once. A target that asks again, even after the seal, is refused, and nothing changes.
-// What they wait for may be a server that is away. It takes no more of them for a while, so that those end that it has.
+// A transaction may wait for a server that is away. The region takes no new transactions for a while, so that its old
+// ones can end.
 TEST_F(SourceTest, ARegionWhoseTransactionsDoNotEndIsKept) {
   ASSERT_TRUE(Ask(target_, MigrationStep::kBegin).ok());
   std::string part;
