@@ -107,11 +107,12 @@ TEST_F(LogFormatTest, APutWithAStampThatIsNoneIsNoRecord) {
   };
   const auto word = [](uint64_t word) { return std::string(reinterpret_cast<const char*>(&word), sizeof(word)); };
   const auto stamped = RecordKind::kPutStamped, both = RecordKind::kPutStampedExpiring, bound = RecordKind::kStampBound;
-  const LogRecord put = ParseRecord(record(both, word(7) + word(5) + "value"), kRegion).value();
+  const std::string bytes = record(both, word(7) + word(5) + "value");
+  const LogRecord put = ParseRecord(bytes, kRegion).value();
   EXPECT_EQ(put.stamp, 7u);
   EXPECT_EQ(put.expiry, 5u);
   EXPECT_EQ(put.value, "value");
-  EXPECT_EQ(put.bytes(), record(both, word(7) + word(5) + "value").size());
+  EXPECT_EQ(put.bytes(), bytes.size());
   EXPECT_TRUE(ParseRecord(record(stamped, word(kLastStampMax)), kRegion).has_value());
   EXPECT_TRUE(ParseRecord(record(bound, word(kLastStampMax)), kRegion).has_value());
   for (const uint64_t stamp : {uint64_t{0}, kLastStampMax + 1}) {

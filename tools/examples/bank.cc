@@ -135,7 +135,7 @@ absl::StatusOr<int> Run(const Flags& flags) {
   std::vector<std::future<absl::StatusOr<Transfers>>> threads;
   for (uint64_t i = 0; i < flags.clients; ++i) {
     threads.push_back(std::async(std::launch::async, [&flags, &running, &stopped, seed = seeds(), until] {
-      const absl::StatusOr<Transfers> transfers = MakeTransfers(flags, seed, until, stopped);
+      absl::StatusOr<Transfers> transfers = MakeTransfers(flags, seed, until, stopped);
       --running;
       return transfers;
     }));
