@@ -52,11 +52,12 @@ ScanOptions PrefixScan(std::string_view prefix) {
 
 Client::Client(std::unique_ptr<Session> session) : session_(std::move(session)) {}
 Client::~Client() {
-  if (session_->inherited()) {
-    static_cast<void>(session_.release());  // It is the parent's.
-  } else {
-    session_->Close();
-  }
+  Close();
+  if (session_->inherited()) static_cast<void>(session_.release());  // It is the parent's.
+}
+
+void Client::Close() {
+  if (!session_->inherited()) session_->Close();
 }
 
 namespace {
@@ -204,6 +205,9 @@ Task<bool> Client::AsyncSleepUntil(int64_t at_ns) {
 }
 
 void Client::Poll(int64_t until_ns) { session_->Poll(until_ns); }
+int Client::WaitFd() { return session_->WaitFd(); }
+int64_t Client::BeginWait() { return session_->BeginWait(); }
+void Client::EndWait() { session_->EndWait(); }
 int64_t Client::NowNs() const { return session_->NowNs(); }
 std::vector<Client::ServerInfo> Client::Servers() {
   Run(session_->view()->Refresh(session_->ContextOf({}).deadline_ns));  // A server that was restarted has another.

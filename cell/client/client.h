@@ -328,6 +328,11 @@ class Client {
   static absl::StatusOr<std::unique_ptr<Client>> Open(const ClientOptions& options);
   ~Client();
 
+  // Ends all operations in flight with Cancelled, and writes that were sent with an error that IsMaybeApplied. The
+  // destructor does this, too. In between, nothing may be called; what was made by the client can be destroyed. Does
+  // nothing in a process that was forked from the one that has opened the client.
+  void Close();
+
   // Connects to the root of the tree, with the errors and timeout of Open. Does nothing once it has succeeded. For
   // ClientOptions::connect = false: such a client can query servers and use tables while nobody serves the root.
   absl::Status Connect();
@@ -493,6 +498,16 @@ class Client {
   // Does what can be done now. If there is nothing, waits, but not beyond `until_ns`.
   void Poll(int64_t until_ns);
   int64_t NowNs() const;
+
+  // For a thread that waits by an event loop of its own, such as epoll or libuv, instead of Poll: BeginWait, after all
+  // operations have begun; then until WaitFd() is readable or the time that BeginWait has returned; then Poll(0), again
+  // and again while BeginWait returns 0. Poll ends the wait, as EndWait alone does.
+  // Returns a descriptor that poll, select and epoll take; it is the client's. -1: there is none, as in a closed
+  // client.
+  int WaitFd();
+  // Returns until when to wait, of NowNs; 0: Poll has something to do already.
+  int64_t BeginWait();
+  void EndWait();
 
   // Runs a coroutine to its end, and those in flight meanwhile.
   template <typename T>

@@ -162,7 +162,7 @@ struct SearchResult {
 };
 absl::StatusOr<SearchResult> ParseSearchReply(ConstBytes message);
 
-// What follows a GetReply, in this order.
+// Flags of the parts that follow a GetReply. The parts come in the order of their flags.
 inline constexpr uint8_t kFollowsValue = 1;
 inline constexpr uint8_t kFollowsExpiry = 2;  // The pair's Expiry. Clear: it has none.
 // The NodeState of the key's leaf. As long as the leaf has it, the key has what the reply says. Clear: the client has

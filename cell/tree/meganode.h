@@ -112,7 +112,7 @@ class Meganode : public PairStore {
   void set_locks(const KeyLocks* locks) { locks_ = locks; }
   // Publishes the leaf of the key as the locks say, unless it is so already.
   void ShowHeld(std::string_view key, bool held) override;
-  // Keeps nodes free for so many writes.
+  // Sets how many writes there must be free nodes for; others leave these nodes free.
   void set_writes_kept(size_t writes) override { writes_kept_ = writes; }
 
   // Names a key's leaf, and the pair there if the key is stored and its pair has not expired. The pair's value is valid
@@ -345,7 +345,7 @@ class Meganode : public PairStore {
   void MarkGone(Pointer node);
   // Appends an invalidated node to the list of free ones.
   void FreeNode(Pointer node);
-  // Returns whether there are enough free nodes for so many writes that are kept, and for nothing else.
+  // Returns whether the free nodes are enough for `writes` writes of set_writes_kept.
   bool NodesLeftForKept(uint64_t writes) const;
   bool NodesLeftForSplit(size_t ahead = 0) const;
   bool IsLocked(const NodeView& node) const;

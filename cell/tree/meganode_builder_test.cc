@@ -32,8 +32,8 @@ std::string RandomKey(Random* random, size_t bytes_max, uint64_t alphabet) {
   return key;
 }
 
-// The next owner of a region builds its tree anew, and prepares all puts again that were prepared. It finds room for
-// them, and can commit them, whatever else was put since they were prepared for the first time.
+// When a region gets another owner, that one builds the tree anew, and prepares again all puts that were prepared.
+// There must be room for them, and they must be able to commit, even if other pairs were put after the first prepare.
 TEST(MeganodeBuilderTest, HasRoomForWhatWasPreparedBefore) {
   int kept_in_all = 0, refused = 0;
   for (uint64_t seed = 1; seed <= 300; ++seed) {

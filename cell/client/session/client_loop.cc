@@ -60,10 +60,25 @@ size_t ClientLoop::PollFabric() {
   return done;
 }
 
-void ClientLoop::Wait(int64_t until_ns) {
+int64_t ClientLoop::NextNs(int64_t until_ns) const {
   if (!timers_.empty()) until_ns = std::min(until_ns, timers_.top().at_ns);
   for (const EventAwaiter* waiting : waiting_) until_ns = std::min(until_ns, waiting->deadline_ns);
-  fabric_->Wait(until_ns);
+  return until_ns;
+}
+
+void ClientLoop::Wait(int64_t until_ns) {
+  fabric_->Wait(NextNs(until_ns));
+  Touch();
+}
+
+int64_t ClientLoop::BeginWait(int64_t until_ns) {
+  waiting_outside_ = true;
+  return fabric_->BeginWait(NextNs(until_ns));
+}
+
+void ClientLoop::EndWait() {
+  if (!std::exchange(waiting_outside_, false)) return;
+  fabric_->EndWait();
   Touch();
 }
 

@@ -90,6 +90,9 @@ class ClientLoop {
   size_t PollFabric();
   // Waits on the fabric until something comes, or until a time for which a coroutine waits, but not beyond `until_ns`.
   void Wait(int64_t until_ns);
+  // The same in two steps, as Fabric::BeginWait and EndWait. EndWait does nothing if no wait has begun.
+  int64_t BeginWait(int64_t until_ns);
+  void EndWait();
 
  private:
   struct Timer {
@@ -98,6 +101,8 @@ class ClientLoop {
     bool operator>(const Timer& other) const { return at_ns > other.at_ns; }
   };
 
+  // Returns the first time for which a coroutine waits, or `until_ns` if that is earlier.
+  int64_t NextNs(int64_t until_ns) const;
   // Resumes the waiting coroutines that `is` selects. Returns their number.
   template <typename Is>
   size_t WakeIf(const Is& is);
@@ -105,6 +110,7 @@ class ClientLoop {
   const int forks_ = Forks();
   std::unique_ptr<Fabric> fabric_;
   int64_t now_ns_;
+  bool waiting_outside_ = false;  // Between BeginWait and EndWait.
   CpuMeter cpu_;
   std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
   std::vector<EventAwaiter*> waiting_;  // Ordered by when they began to wait.

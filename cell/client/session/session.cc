@@ -36,6 +36,7 @@ void Session::Close() {
 }
 
 CallContext Session::ContextOf(const CallOptions& options, OperationKind kind) {
+  idle_ = false;
   loop_.Touch();
   const int64_t now_ns = loop_.now_ns();
   const int64_t timeout_us = std::max<int64_t>(0, options.timeout_us.value_or(options_.timeout_us));
@@ -73,7 +74,8 @@ void Session::End(const CallContext& context, const absl::Status& status) {
 }
 
 void Session::Poll(int64_t until_ns) {
-  if (loop_.inherited()) return;
+  if (closed()) return;
+  loop_.EndWait();
   connections_.CloseBroken();
   loop_.DestroyEnded();
   size_t done = view_.Poll();
@@ -82,9 +84,29 @@ void Session::Poll(int64_t until_ns) {
   done += loop_.Step();  // The caller may have waited for exactly this.
   const int64_t now_ns = loop_.now_ns();
   if (options_.report && now_ns - reported_ns_ >= kReportEveryNs) SendReport();
-  if (loop_.PollFabric() + done > 0) return;
-  if (view_.must_poll()) until_ns = std::min(until_ns, now_ns + kMembershipPauseNs);
-  loop_.Wait(std::min(until_ns, now_ns + kReportEveryNs));  // The next report may become due.
+  done += loop_.PollFabric();
+  idle_ = done == 0;
+  if (idle_) loop_.Wait(WaitUntil(until_ns));
+}
+
+int64_t Session::WaitUntil(int64_t until_ns) const {
+  until_ns = std::min(until_ns, loop_.now_ns() + kReportEveryNs);  // The next report may become due.
+  return view_.must_poll() ? std::min(until_ns, loop_.now_ns() + kMembershipPauseNs) : until_ns;
+}
+
+int64_t Session::BeginWait() {
+  if (closed()) return INT64_MAX;
+  if (!idle_) return 0;  // What has come may have left work for the next Poll: connections to close, a table to read.
+  loop_.Touch();
+  const int64_t until_ns = loop_.BeginWait(WaitUntil(INT64_MAX));
+  idle_ = until_ns != 0;
+  return until_ns;
+}
+
+void Session::EndWait() {
+  if (closed()) return;
+  loop_.EndWait();
+  idle_ = false;
 }
 
 void Session::SendReport() {

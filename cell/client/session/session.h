@@ -68,7 +68,10 @@ class Session {
     Begin();
     return ContextOf(options, kind);
   }
-  void Begin() { ++in_flight_; }
+  void Begin() {
+    ++in_flight_;
+    idle_ = false;
+  }
   // Returns the context of an operation that begins now, without counting it.
   CallContext ContextOf(const CallOptions& options, OperationKind kind = OperationKind::kGet);
   // Chooses the path of an operation, by its options or with the selector, and counts it.
@@ -87,8 +90,15 @@ class Session {
   }
   // Does what can be done now. If there is nothing, waits for something, but not beyond `until_ns`.
   void Poll(int64_t until_ns);
+  // Waiting by an event loop (Client::WaitFd).
+  int WaitFd() { return closed() ? -1 : loop_.fabric()->WaitFd(); }
+  int64_t BeginWait();
+  void EndWait();
 
  private:
+  // Returns until when the client may wait if nothing comes, at most `until_ns`.
+  int64_t WaitUntil(int64_t until_ns) const;
+
   class ReportCompletion : public Completion {
    public:
     explicit ReportCompletion(Connections* connections) : connections_(connections) {}
@@ -118,6 +128,7 @@ class Session {
   uint64_t snapshot_client_ = 0;  // 0: no snapshot was taken yet.
   uint64_t snapshots_ = 0;
   int in_flight_ = 0;    // Operations.
+  bool idle_ = false;    // The last Poll has found nothing; no operation has begun and no wait has ended since.
   uint64_t untold_ = 0;  // Gets since the last one that was sent to the server for TellsUse.
   int64_t reported_ns_;
   Histogram since_report_ns_;

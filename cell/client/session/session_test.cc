@@ -10,6 +10,7 @@
 
 #include "cell/client/session/session_test.h"
 #include "cell/cluster/memory_membership.h"
+#include "cell/io/fabric/open/open_fabric.h"
 #include "nlohmann/json.hpp"
 
 namespace cell {
@@ -202,6 +203,45 @@ TEST_F(SessionTest, PollReturnsSoonIfTheMembershipHasToAnswerAndWakesNobody) {
   EXPECT_FALSE(session->view()->must_poll());
   session->Poll(until_ns);
   EXPECT_EQ(session->NowNs(), until_ns);
+}
+
+// An event loop must not wait while a Poll may have something to do, even if the fabric has nothing: what has come may
+// have left connections to close, or a table to read.
+TEST_F(SessionTest, AWaitBeginsOnlyAfterAPollThatHasFoundNothing) {
+  auto fabric = OpenFabric({.kind = "shm"});
+  ASSERT_TRUE(fabric.ok()) << fabric.status();
+  Session session({}, *std::move(fabric), std::make_unique<MemoryMembership>(std::make_shared<MemoryCluster>(State())));
+  EXPECT_GE(session.WaitFd(), 0);
+  const auto begins = [&session] { return session.BeginWait() != 0; };
+  const auto poll = [&session] { session.Poll(0); };
+  EXPECT_FALSE(begins());
+  for (int i = 0; i < 10 && !begins(); ++i) poll();
+  EXPECT_TRUE(begins());
+  session.ContextOf({});  // An operation has begun.
+  EXPECT_FALSE(begins());
+  poll();
+  EXPECT_TRUE(begins());
+  session.EndWait();
+  EXPECT_FALSE(begins());
+  poll();
+  session.loop()->fabric()->Wake();  // The membership has news: the next Poll takes them, whatever comes before it.
+  EXPECT_FALSE(begins());
+  EXPECT_FALSE(begins());
+  poll();
+  EXPECT_TRUE(begins());
+  // It ends at the first time for which a coroutine waits, and at the next report.
+  poll();
+  int64_t until_ns = session.BeginWait();
+  EXPECT_LE(until_ns, session.NowNs() + kSecondNs);
+  Task<bool> sleeps = Sleep(&session, kSecondNs / 10);
+  sleeps.Start();
+  poll();
+  until_ns = session.BeginWait();
+  EXPECT_LE(until_ns, session.NowNs() + kSecondNs / 10);
+  session.Close();
+  EXPECT_TRUE(sleeps.done());
+  EXPECT_EQ(session.BeginWait(), INT64_MAX);
+  EXPECT_EQ(session.WaitFd(), -1);
 }
 
 TEST_F(SessionTest, PollReturnsAtTheTimeThatItWasGiven) {

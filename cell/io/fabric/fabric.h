@@ -163,6 +163,15 @@ class Fabric : public Clock {
   virtual void Wait(int64_t until_ns) = 0;
   // Ends a Wait that is in progress, or else the next one. Thread-safe.
   virtual void Wake() {}
+  // ---- For a thread that waits by an event loop of its own, instead of Wait: BeginWait; then until the descriptor is
+  // readable or that time; then EndWait and Poll.
+  // Returns a descriptor that poll and epoll take. It is readable when Poll may have something to do, from BeginWait
+  // on. -1: there is none (simulations).
+  virtual int WaitFd() { return -1; }
+  // Returns until when to wait, at most `until_ns`. 0: Poll may have something to do already. EndWait is due all the
+  // same.
+  virtual int64_t BeginWait(int64_t /*until_ns*/) { return 0; }
+  virtual void EndWait() {}
   // Returns by how many nanoseconds the work of this endpoint's thread is ahead of the clock: what its completions have
   // taken of the thread since the clock last moved. 0 on real fabrics, whose clock moves by itself.
   virtual int64_t AheadNs() const { return 0; }

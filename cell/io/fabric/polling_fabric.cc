@@ -2,6 +2,7 @@
 
 #include <poll.h>
 #include <sched.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -57,18 +58,45 @@ size_t PollingFabric::TellNow() {
   return told;
 }
 
+bool PollingFabric::TakeWake() {
+  if (!woken_.load(std::memory_order_relaxed) || !woken_.exchange(false)) return false;
+  uint64_t times;
+  (void)!::read(wake_.get(), &times, sizeof(times));
+  return true;
+}
+
+int PollingFabric::WaitFd() {
+  if (either_.valid()) return either_.get();
+  Fd made(::epoll_create1(EPOLL_CLOEXEC));
+  for (const int fd : {wait_fd(), wake_.get()}) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    if (!made.valid() || ::epoll_ctl(made.get(), EPOLL_CTL_ADD, fd, &event) != 0) return -1;
+  }
+  either_ = std::move(made);
+  return either_.get();
+}
+
+int64_t PollingFabric::BeginWait(int64_t until_ns) {
+  Flush();
+  if (TakeWake() || BeginSleep() || polling_ == Polling::kBusy) return 0;
+  return std::min(until_ns, NextDeadlineNs());
+}
+
+void PollingFabric::EndWait() {
+  EndSleep();
+  AfterWait();
+}
+
 void PollingFabric::Wait(int64_t until_ns) {
   Flush();
   until_ns = std::min(until_ns, NextDeadlineNs());
-  if (woken_.load(std::memory_order_relaxed) && woken_.exchange(false)) {
-    uint64_t times;
-    (void)!::read(wake_.get(), &times, sizeof(times));
+  if (NowNs() >= until_ns) {  // Nobody waits, so a Wake is for the next wait.
+    AfterWait();
     return;
   }
-  if (polling_ == Polling::kBusy) {
-    if (!HasWork() && NowNs() >= until_ns) AfterWait();
-    return;
-  }
+  if (TakeWake()) return;
+  if (polling_ == Polling::kBusy) return;
   const int64_t start = NowNs();
   for (int64_t now = start; now - start < kSpinNs && now < until_ns; now = NowNs()) {
     for (int i = 0; i < 16; ++i) {
@@ -85,8 +113,7 @@ void PollingFabric::Wait(int64_t until_ns) {
     const timespec limit{sleep_ns / kSecondNs, sleep_ns % kSecondNs};
     (void)::ppoll(ready, 2, &limit, nullptr);  // poll() would sleep for whole milliseconds.
   }
-  EndSleep();
-  AfterWait();
+  EndWait();
 }
 
 }  // namespace cell

@@ -41,13 +41,18 @@ class PollingFabric : public Fabric {
   void SetReaders(Readers readers) override { pool_->SetReaders(std::move(readers)); }
   size_t free_regions() const override { return pool_->free_regions(); }
   const std::shared_ptr<RegionPool>& pool() const { return pool_; }
+  // Returns whether the constructor got the descriptors that it needs. Otherwise the fabric must not be used.
+  bool valid() const { return wake_.valid() && wait_fd() >= 0; }
 
   void Wait(int64_t until_ns) final;
   void Wake() final;
+  int WaitFd() final;
+  int64_t BeginWait(int64_t until_ns) final;
+  void EndWait() final;
   int64_t NowNs() const final;
   uint64_t UniqueNumber() final;
 
-  // ---- The steps of Wait, in order.
+  // ---- The steps of a wait, in order.
 
   // Sends requests that are not on their way yet.
   virtual void Flush() = 0;
@@ -98,8 +103,12 @@ class PollingFabric : public Fabric {
     absl::Status status;
   };
 
+  // Returns whether Wake was called since this last returned true.
+  bool TakeWake();
+
   const Polling polling_;
   const Fd wake_;  // An eventfd.
+  Fd either_;      // An epoll descriptor over wait_fd() and wake_, once WaitFd was called.
   std::atomic<bool> woken_ = false;
   const std::shared_ptr<RegionPool> pool_;
   std::vector<ToTell> to_tell_;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "cell/base/check.h"
+#include "cell/io/fabric/event_loop_conformance.h"
 #include "cell/io/fabric/fabric_conformance.h"
 
 namespace cell {

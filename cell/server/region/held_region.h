@@ -219,8 +219,8 @@ class HeldRegion {
 
   // Notes that a checkpoint of the region begins. REQUIRES: there is a log.
   void NoteCheckpoint() { log_bytes_at_checkpoint_ = log->bytes(); }
-  // Notes that the checkpoint itself has appended so many bytes, copies of records in earlier segments. They do not
-  // make another one due.
+  // Notes that the checkpoint itself has appended `bytes` bytes: records that it had to copy from earlier segments.
+  // They do not make another checkpoint due.
   void NoteLoggedAgain(uint64_t bytes) { log_bytes_at_checkpoint_ += bytes; }
   // Returns how many bytes were appended to the log since the last checkpoint began, by others than it, or since SetLog
   // if there was none.

@@ -13,7 +13,7 @@
 
 namespace cell {
 
-// What a get has found.
+// A key's pair, as a get has found it.
 struct FoundPair {
   std::string_view value = {};
   Expiry expiry = kNeverExpires;

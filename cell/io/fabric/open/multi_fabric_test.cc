@@ -8,6 +8,7 @@
 #include <random>
 #include <thread>
 
+#include "cell/io/fabric/event_loop_conformance.h"
 #include "cell/io/fabric/fabric_conformance.h"
 #include "cell/io/fabric/open/open_fabric.h"
 #include "cell/io/fabric/shm/shm_fabric.h"

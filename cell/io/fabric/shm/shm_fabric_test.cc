@@ -17,6 +17,7 @@
 
 #include "cell/base/check.h"
 #include "cell/base/random.h"
+#include "cell/io/fabric/event_loop_conformance.h"
 #include "cell/io/fabric/fabric_conformance.h"
 #include "cell/io/fabric/shm/shm_ring.h"
 #include "cell/io/memory/shm_memory.h"

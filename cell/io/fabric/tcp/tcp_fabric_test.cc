@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cell/base/random.h"
+#include "cell/io/fabric/event_loop_conformance.h"
 #include "cell/io/fabric/fabric_conformance.h"
 #include "cell/io/net/byte_queue.h"
 #include "cell/io/net/tcp_socket.h"

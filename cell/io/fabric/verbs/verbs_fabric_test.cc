@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "cell/base/check.h"
+#include "cell/io/fabric/event_loop_conformance.h"
 #include "cell/io/fabric/fabric_conformance.h"
 #include "cell/io/fabric/verbs/verbs_device.h"
 #include "cell/io/fabric/verbs/verbs_domain.h"
