@@ -1,4 +1,4 @@
-"""Checks that what the documents show works. Builds every C++ program in them outside this tree, with the project's
+"""Checks that what the documents show works. Builds every C and C++ program in them outside this tree, with the project's
 warnings, and runs it. Runs the commands of the walks through a cluster as they stand."""
 
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 from tools import cluster, install
 
 ROOT = Path(cluster.binary("README.md")).parent
-PATTERNS = ["README.md", "CONTRIBUTING.md", "docs/**/*.md", "pilaf/README.md", "cell/tree/README.md", "cell/functions/README.md"]
+PATTERNS = ["README.md", "CONTRIBUTING.md", "docs/**/*.md", "pilaf/README.md", "cell/c/README.md", "cell/tree/README.md", "cell/functions/README.md"]
 DOCUMENTS = [str(path.relative_to(ROOT)) for pattern in PATTERNS for path in sorted(ROOT.glob(pattern))]
 # Sections whose commands can be run on one machine as they stand, each in a directory of its own.
 WALKS = [("README.md", "A cluster of your own"), ("docs/operations/bring-up.md", "One machine")]
@@ -48,16 +48,18 @@ class Docs(unittest.TestCase):
         prefix = self.base / "usr"
         install.install(prefix)
         environment = {**os.environ, "PKG_CONFIG_PATH": str(prefix / "lib" / "pkgconfig")}
-        flags = subprocess.run(["pkg-config", "--cflags", "--libs", "cell"], env=environment, stdout=subprocess.PIPE, check=True, text=True)
-        programs = [(document, line, text) for document in DOCUMENTS for line, text in blocks(document, "cpp")]
-        self.assertGreaterEqual(len(programs), 2)
+        compilers = {"cpp": ("g++", "cell", ".cc"), "c": ("gcc", "cell-c", ".c")}
+        programs = [(document, language, line, text) for document in DOCUMENTS for language in compilers for line, text in blocks(document, language)]
+        self.assertEqual({language for _, language, _, _ in programs}, set(compilers))
         servers = cluster.up(self.base / "cell", meganode_bytes=2 << 20, extents_bytes=8 << 20)
         self.addCleanup(cluster.end, servers)
-        for i, (document, line, text) in enumerate(programs):
+        for i, (document, language, line, text) in enumerate(programs):
             with self.subTest(document=document, line=line):
-                source = self.base / f"program{i}.cc"
+                compiler, package, suffix = compilers[language]
+                flags = subprocess.run(["pkg-config", "--cflags", "--libs", package], env=environment, stdout=subprocess.PIPE, check=True, text=True)
+                source = self.base / f"program{i}{suffix}"
                 source.write_text(text)
-                built = subprocess.run(["g++", *WARNINGS, str(source), "-o", str(source.with_suffix("")), *flags.stdout.split()],
+                built = subprocess.run([compiler, *WARNINGS, str(source), "-o", str(source.with_suffix("")), *flags.stdout.split()],
                                        stderr=subprocess.PIPE, text=True, check=False)
                 self.assertEqual(built.returncode, 0, built.stderr)
                 program = [str(source.with_suffix(""))]

@@ -25,6 +25,7 @@ SYSTEM = {
     "@system//:isal": ("isa-l/",),
     "@system//:json": ("nlohmann/",),
     "@system//:lmdb": ("lmdb.h",),
+    "@system//:python": ("pybind11/",),
     "@system//:spdlog": ("spdlog/",),
     "@system//:ssl": ("openssl/",),
     "@system//:verbs": ("infiniband/", "rdma/"),

@@ -22,7 +22,7 @@ PATH = re.compile(rf"(?<![\w/.$-])((?:cell|pilaf|selector|tools|tests|docs)/[\w.
 NAME = re.compile(rf"(?<![\w/.$*{{}}-])([a-z][a-z0-9_]*\.{SUFFIXES})\b(?!/)")
 GENERATED = re.compile(r"\.(pb|grpc\.pb)\.(h|cc)$")
 # Names of files that are not of this tree: what examples make, and other projects' files.
-FOREIGN = {"program.cc", "range.cc", "rdma_cma.h", "transfer.cc", "verbs.h"}
+FOREIGN = {"packages.py", "program.cc", "range.cc", "rdma_cma.h", "stdio.h", "transfer.cc", "verbs.h"}
 LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
 

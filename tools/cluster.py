@@ -52,9 +52,10 @@ def program(name):
 
 def binary(name):
     """Returns the path of a program that was built along with this one."""
-    path = Path(__file__).absolute().parent.parent / name  # Unresolved: in the runfiles, not in the source tree.
-    if path.exists():
-        return str(path)
+    directory = Path(__file__).absolute().parent.parent  # Unresolved: in the runfiles, not in the source tree.
+    for path in (directory / name, directory / "bin" / Path(name).name):  # The latter in the Python package (wheel.py).
+        if path.exists():
+            return str(path)
     raise ClusterError(f"{name} is not built: run this program with ./bazelw run")
 
 

@@ -1,5 +1,5 @@
-"""Installs Cell for programs that are built elsewhere: its client library, with cell.pc for pkg-config, and its
-programs."""
+"""Installs Cell for programs that are built elsewhere: its client library in C++ and in C, with cell.pc and cell-c.pc
+for pkg-config, and its programs."""
 
 import argparse
 import re
@@ -11,7 +11,8 @@ from pathlib import Path
 from tools import cluster
 
 PROGRAMS = {"cell_server": "cell/cmd/cell_server", "cellctl": "tools/cellctl", "cell_bench": "tools/cell_bench", "cell_wipe": "tools/wipe"}
-PUBLIC = ["cell/client/client.h", "cell/client/client_metrics.h", "cell/client/functions.h", "cell/client/snapshot.h",
+SHARED = "libcell.so.1"
+PUBLIC = ["cell/c/cell.h", "cell/client/client.h", "cell/client/client_metrics.h", "cell/client/functions.h", "cell/client/snapshot.h",
           "cell/client/transaction.h"]
 
 
@@ -37,13 +38,19 @@ def install(prefix):
     for name, path in headers().items():
         copy(path, prefix / "include" / name, 0o644)
     copy(cluster.binary("cell/client/libcell.a"), prefix / "lib" / "libcell.a", 0o644)
+    copy(cluster.binary(f"cell/c/{SHARED}"), prefix / "lib" / SHARED, 0o755)
+    link = prefix / "lib" / "libcell.so"
+    link.unlink(missing_ok=True)
+    link.symlink_to(SHARED)
     for name, path in PROGRAMS.items():
         copy(cluster.binary(path), prefix / "bin" / name, 0o755)
     flags = Path(cluster.binary("cell/client/cell.flags")).read_text().strip()
-    config = prefix / "lib" / "pkgconfig" / "cell.pc"
-    config.parent.mkdir(parents=True, exist_ok=True)
-    config.write_text(f"prefix={prefix}\n\nName: cell\nDescription: The client of Cell, a sorted key-value store in other machines' memory\n"
-                      f"Version: 0\nCflags: -std=c++20 \"-I${{prefix}}/include\"\nLibs: \"-L${{prefix}}/lib\" -lcell {flags}\n")
+    directory = prefix / "lib" / "pkgconfig"
+    directory.mkdir(parents=True, exist_ok=True)
+    begin = f"prefix={prefix}\n\nDescription: The client of Cell, a sorted key-value store in other machines' memory\nVersion: 0\n"
+    # By its name, because -lcell is the shared library, which has the C API alone.
+    (directory / "cell.pc").write_text(f"{begin}Name: cell\nCflags: -std=c++20 \"-I${{prefix}}/include\"\nLibs: \"${{prefix}}/lib/libcell.a\" {flags}\n")
+    (directory / "cell-c.pc").write_text(f"{begin}Name: cell-c\nCflags: \"-I${{prefix}}/include\"\nLibs: \"-L${{prefix}}/lib\" \"-Wl,-rpath,${{prefix}}/lib\" -lcell\n")
 
 
 def main():
@@ -57,7 +64,8 @@ def main():
         return 2
     print(f"Cell was installed in {prefix}. To build a program with it:\n"
           f"  export PKG_CONFIG_PATH={shlex.quote(str(prefix))}/lib/pkgconfig\n"
-          f"  g++ program.cc $(pkg-config --cflags --libs cell)")
+          f"  g++ program.cc $(pkg-config --cflags --libs cell)\n"
+          f"  gcc program.c $(pkg-config --cflags --libs cell-c)")
     return 0
 
 

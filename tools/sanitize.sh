@@ -26,7 +26,7 @@ short=(
   "kind(cc_test, //pilaf/... + //selector/...) except $lookups"
   "$io"
   "$serving"
-  "kind(cc_test, //tests/... + //tools/...) except ($clusters + $takeovers + $simulation)"
+  "kind(cc_test, //tests/... + //tools/...) + //tests:c_api_test except ($clusters + $takeovers + $simulation)"
 )
 # These run in one thread, where the thread sanitizer has little to find; it also takes longest for them.
 long=("$lookups" "$clusters" "$takeovers" "$simulation")
@@ -48,7 +48,7 @@ run() {  # PART
   local part=${parts[$(($1 - 1))]}
   local -n flags="flags_${part%% *}"
   local tests
-  mapfile -t tests < <(./bazelw query --noshow_progress "${part#* }" 2>/dev/null)
+  mapfile -t tests < <(./bazelw query --noshow_progress "(${part#* }) except attr(tags, manual, //...)" 2>/dev/null)
   ((${#tests[@]})) || { echo "no tests: ./bazelw query fails" >&2; return 1; }
   # A test takes up to twenty times as long as without the sanitizer.
   ./bazelw test "${flags[@]}" --build_tests_only --test_timeout=1200,2400,3600,3600 "${tests[@]}"

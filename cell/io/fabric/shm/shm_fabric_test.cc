@@ -76,9 +76,9 @@ TEST(ShmFabric, RequestsAreServedBetweenAcceptedConnections) {
   ShmFabric server(ShmFabricOptions{.huge_pages = false, .accept_rest_ns = kHourNs});
   EchoService service(&server);
   ASSERT_TRUE(server.Listen(path, &service).ok());
-  ShmFabric client(ShmFabricOptions{.huge_pages = false});
   constexpr int kConnections = 2 * ShmFabric::kAcceptsAtOnce;
-  Waiter connected[kConnections], answer;
+  Waiter connected[kConnections], answer;  // The client tells those that still wait when it ends.
+  ShmFabric client(ShmFabricOptions{.huge_pages = false});
   ConnectionId connections[kConnections];
   for (int i = 0; i < kConnections; ++i) connections[i] = client.Connect(path, INT64_MAX, &connected[i]);
   const auto poll = [&] {

@@ -1,0 +1,112 @@
+"""Makes the Python wheel, installs it into a fresh environment, and runs the tests of tests/python there, the programs of
+its README, the demo, and checks of its types."""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+from tools import cluster, wheel
+
+TESTERS = ["pytest==9.2.0", "hypothesis==6.170.17", "mypy==1.18.2"]
+SOURCES = Path(cluster.binary("tests/python/conftest.py")).parent
+
+
+class PythonPackage(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.temporary = tempfile.TemporaryDirectory(prefix="cell-python-")
+        cls.base = Path(cls.temporary.name)
+        cls.environment = {"PATH": f"{cls.base}/env/bin:/usr/bin:/bin", "HOME": str(cls.base)}
+        subprocess.run([wheel.PYTHON, "-m", "venv", str(cls.base / "env")], check=True)
+        fetched = subprocess.run([f"{cls.base}/env/bin/python", "-m", "pip", "install", "-q", *TESTERS], env=cls.environment, check=False,
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        if fetched.returncode != 0:
+            if os.environ.get("CELL_REQUIRE_VM"):
+                raise RuntimeError(fetched.stdout)
+            raise unittest.SkipTest("the tests' packages cannot be fetched from PyPI: " + fetched.stdout[-300:])
+        cls.wheel = wheel.make(cls.base / "dist")
+        cls.runs("-m", "pip", "install", "-q", "--no-deps", "--no-index", str(cls.wheel))
+        # Elsewhere, because pytest puts the root of the packages that tests belong to on Python's path, and there is `cell`.
+        cls.tests = cls.base / "tests"
+        shutil.copytree(SOURCES, cls.tests, ignore=shutil.ignore_patterns("__init__.py", "__pycache__"))
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.temporary.cleanup()
+
+    @classmethod
+    def runs(cls, *arguments, **options):
+        done = subprocess.run([f"{cls.base}/env/bin/python", *arguments], env=cls.environment, cwd=cls.base, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              check=False, text=True, timeout=400, **options)
+        if done.returncode != 0:
+            raise AssertionError(f"{' '.join(map(str, arguments))}: status {done.returncode}\n{done.stdout}")
+        return done.stdout
+
+    def test_client(self):
+        self.runs("-m", "pytest", "-q", "-p", "no:cacheprovider", f"{self.tests}/test_client.py")
+
+    def test_asyncio(self):
+        self.runs("-X", "dev", "-m", "pytest", "-q", "-p", "no:cacheprovider", f"{self.tests}/test_asyncio.py")
+
+    def test_model(self):
+        self.runs("-m", "pytest", "-q", "-p", "no:cacheprovider", f"{self.tests}/test_model.py")
+
+    def test_the_types_are_those_of_the_code(self):
+        self.runs("-m", "mypy.stubtest", "cell", "--ignore-missing-stub", "--concise", "--allowlist", f"{self.tests}/stubtest_allowlist.txt")
+        program = self.base / "typed.py"
+        program.write_text("import cell\nclient = cell.connect('x')\nvalue: bytes | None = client.get('k')\n"
+                           "pairs: list[tuple[bytes, bytes]] = list(client.scan())\nkeys: list[bytes] = list(client.scan(keys_only=True))\n")
+        self.runs("-m", "mypy", "--strict", str(program))
+        program.write_text("import cell\nvalue: int = cell.connect('x').get('k')\n")
+        with self.assertRaises(AssertionError):
+            self.runs("-m", "mypy", "--strict", str(program))
+
+    def test_the_readme(self):
+        text = Path(cluster.binary("cell/python/README.md")).read_text()
+        programs = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+        self.assertEqual(len(programs), 2)
+        place = self.base / "readme"
+        self.runs("-m", "cell.up", "--dir", str(place), "--servers", "2", "--detach")
+        try:
+            shown = [self.runs("-c", program.replace("/tmp/cell", str(place))) for program in programs]
+        finally:
+            self.runs("-m", "cell.down", "--dir", str(place))
+        self.assertIn("b'red'\n(b'fruit/apple', b'red')", shown[0].replace("b'fruit/apple' b'red'", "(b'fruit/apple', b'red')"))
+        self.assertIn("b'key012' b'12'", shown[1])
+
+    def test_the_tutorial(self):
+        text = Path(cluster.binary("docs/tutorial.md")).read_text()
+        (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+        place = self.base / "cell-python"
+        (up,) = re.findall(r"^env/bin/python (-m cell\.up --dir .* --durability .*)$", text, re.MULTILINE)
+        later = re.findall(r"^env/bin/python (-m cell\.\w+ --dir [^#\n]*)", text[text.index("# starts the server again") - 200 :], re.MULTILINE)
+        self.assertEqual(len(later), 3)
+        self.runs(*up.replace("/tmp/cell-python", str(place)).split())
+        try:
+            shown = self.runs("-c", program.replace("/tmp/cell-python", str(place)))
+            self.assertIn("packages before m", shown)
+            self.assertIn("count is 1\nall there: True\n", shown)
+        finally:
+            for command in later:
+                self.runs(*command.replace("/tmp/cell-python", str(place)).split())
+        self.assertFalse((place / "cluster.json").exists())
+
+    def test_the_demo(self):
+        shown = self.runs("-m", "cell.demo")
+        self.assertRegex(shown, r"(\d+) of \1 keys are there")
+
+    def test_the_wheel_has_what_it_needs_and_no_rdma_libraries(self):
+        listed = self.runs("-m", "zipfile", "-l", str(self.wheel))
+        for part in ("cell/bin/cell_server", "cell/bin/cellctl", "cell/py.typed", "licenses/", "LICENSE"):
+            self.assertIn(part, listed)
+        for library in wheel.OF_THE_MACHINE:
+            self.assertNotIn(library.split(".so")[0], listed.replace("licenses/libibverbs", ""))
+        self.assertIn("manylinux", Path(self.wheel).name)
+
+
+if __name__ == "__main__":
+    unittest.main()
