@@ -389,6 +389,15 @@ static void check_loop(cell_client* client) {
     for (int i = 0; i < in_flight; ++i) cell_on_done(cell_get(client, NULL, cell_text("m/0001"), NULL), on_done, &one);
     loop_until(client, in_flight);
   }
+  // A callback that is due is something to do, though nothing comes.
+  cell_future* const done = cell_get(client, NULL, cell_text("m/0001"), NULL);
+  CHECK(cell_wait(done) == CELL_OK);
+  while (cell_begin_wait(client) == 0) cell_poll(client, 0);
+  called = 0;
+  cell_on_done(done, on_done, &one);
+  CHECK(cell_begin_wait(client) == 0);
+  cell_poll(client, 0);
+  CHECK(called == 1);
   // Other calls, and waiting for a future, end the wait that has begun.
   cell_begin_wait(client);
   put(client, "m/0001", "v");

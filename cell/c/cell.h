@@ -9,8 +9,8 @@
 //   cell_future_free(found);
 //   cell_close(client);
 //
-// What operations promise, their limits and their errors are those of their namesakes in C++: cell/client/client.h,
-// transaction.h, snapshot.h and functions.h. This page says what is different in C.
+// Each operation promises the same as the C++ function of its name, with the same limits and errors. Their manual is
+// cell/client/client.h, transaction.h, snapshot.h and functions.h; this page says what is different in C.
 //
 // Futures. Each operation returns a future at once, which is never NULL, and begins. cell_wait waits for one, and lets
 // all others of the client go on meanwhile. So many can be in flight on one thread: begin them, then wait for each. Or
@@ -86,7 +86,7 @@ static inline cell_bytes cell_make_bytes(const void* data, size_t size) {
   cell_bytes bytes = {data, size};
   return bytes;
 }
-// Of a string that ends with NUL, which does not belong to it.
+// Returns the bytes of a string that ends with NUL, without the NUL.
 static inline cell_bytes cell_text(const char* text) { return cell_make_bytes(text, text == NULL ? 0 : strlen(text)); }
 
 // ---- Options.
@@ -166,7 +166,7 @@ CELL_API cell_bytes cell_value(const cell_future* future);  // Of a get; or what
 CELL_API uint64_t cell_stamp(const cell_future* future);    // Of the pair, or the transaction. 0: it has none.
 CELL_API uint64_t cell_number(const cell_future* future);   // Of a count, a deleted range, or the ns to an expiry.
 
-// What multi-get and scans return.
+// A pair that a multi-get or a scan returns.
 typedef struct cell_pair {
   cell_bytes key;
   cell_bytes value;
@@ -174,16 +174,16 @@ typedef struct cell_pair {
   uint64_t expiry_ns;  // Of a scan: since the Unix epoch, by its server's clock. 0: it does not expire.
 } cell_pair;
 CELL_API size_t cell_pairs(const cell_future* future);
-// Returns an empty pair if there are not so many.
+// Returns an empty pair if the index is too large.
 CELL_API cell_pair cell_pair_at(const cell_future* future, size_t index);
 
 // ---- Keys.
 
 // `table` is NULL for keys of the tree.
 CELL_API cell_future* cell_get(cell_client* client, cell_table* table, cell_bytes key, const cell_call* call);
-// Of the tree alone; the future has the pair's stamp as well.
+// Works like cell_get, for a key of the tree; the future has the pair's stamp as well.
 CELL_API cell_future* cell_get_with_stamp(cell_client* client, cell_bytes key, const cell_call* call);
-// Of the tree alone. The future has a pair for each key, in their order.
+// Reads keys of the tree. The future has a pair for each key, in their order.
 CELL_API cell_future* cell_multi_get(cell_client* client, const cell_bytes* keys, size_t count, const cell_call* call);
 CELL_API cell_future* cell_has(cell_client* client, cell_table* table, cell_bytes key, const cell_call* call);
 // cell_number: INT64_MAX for a pair that does not expire.
@@ -225,7 +225,7 @@ CELL_API cell_future* cell_evaluate(cell_client* client, cell_table* table, cell
 CELL_API cell_future* cell_count(cell_client* client, cell_bytes from, cell_bytes to, const cell_call* call);
 CELL_API cell_future* cell_delete_range(cell_client* client, cell_bytes from, cell_bytes to, const cell_call* call);
 
-// What is scanned. NULL: everything, upwards.
+// The range that a scan reads. NULL: everything, upwards.
 typedef struct cell_range {
   size_t size;  // sizeof(cell_range).
   cell_bytes from;
@@ -243,7 +243,7 @@ CELL_API void cell_scan_free(cell_scan* scan);
 
 // Opens a table. This blocks, if it has to ask a server.
 CELL_API cell_future* cell_open_table(cell_client* client, const char* name);
-// Takes the table that a future has opened out of it. NULL if there is none.
+// Moves the table out of a future of cell_open_table. Returns NULL if the future has no table (any more).
 CELL_API cell_table* cell_future_table(cell_future* future);
 CELL_API void cell_table_free(cell_table* table);
 
@@ -252,7 +252,7 @@ CELL_API void cell_table_free(cell_table* table);
 // `keep_us`: how long servers keep it. 0: ten minutes.
 CELL_API cell_future* cell_take_snapshot(cell_client* client, cell_bytes from, cell_bytes to, int64_t keep_us,
                                          const cell_call* call);
-// Takes the snapshot that a future has taken out of it. NULL if there is none.
+// Moves the snapshot out of a future of cell_take_snapshot. Returns NULL if the future has no snapshot (any more).
 CELL_API cell_snapshot* cell_future_snapshot(cell_future* future);
 CELL_API cell_future* cell_snapshot_get(cell_snapshot* snapshot, cell_bytes key, const cell_call* call);
 CELL_API cell_scan* cell_snapshot_scan(cell_snapshot* snapshot, const cell_range* range, const cell_call* call);

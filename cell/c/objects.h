@@ -42,7 +42,7 @@ struct cell_client {
   std::string text = {};                      // What cell_metrics_json has returned.
 };
 
-// What belongs to a client, and cannot outlive it. Its handle can.
+// A handle of an object that belongs to a client. The handle may outlive the client, the object may not.
 struct CellObject {
   // `its_client` is null if that is closed, or was never there.
   explicit CellObject(cell_client* its_client) : client(its_client) {

@@ -46,7 +46,7 @@ absl::StatusOr<cell_future*> BeginBatch(cell_scan* scan) {
   RETURN_IF_ERROR(scan->status);
   RETURN_IF_ERROR(CheckOpen(static_cast<const CellObject*>(scan)));
   if (*scan->busy) return absl::FailedPreconditionError("the batch before is in flight: wait for it first");
-  // What a batch needs, though the scan's handle may be freed meanwhile.
+  // The objects that a batch uses. The user may free the scan's handle while the batch is in flight.
   struct Kept {
     std::shared_ptr<Snapshot> snapshot;  // Destroyed after the scan.
     std::shared_ptr<Scan> scan;

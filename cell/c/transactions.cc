@@ -47,7 +47,7 @@ absl::Status Check(const cell_transaction* transaction, const cell_table* table)
   return absl::InvalidArgumentError("the table belongs to another client");
 }
 
-// What an operation of a transaction needs, though handles may be freed meanwhile.
+// The objects that an operation uses. The user may free their handles while the operation is in flight.
 struct Kept {
   std::shared_ptr<Transaction> transaction;
   std::shared_ptr<Table> table;

@@ -23,7 +23,7 @@ constexpr int kPollsATurn = 64;
 
 py::bytes ToBytes(cell_bytes bytes) { return {static_cast<const char*>(bytes.data), bytes.size}; }
 
-// Of results.py and errors.py. They live as long as the process.
+// Classes of results.py, and a function of errors.py. They live as long as the process.
 struct Imported {
   py::object stamped, written, applied, make_error;
 };

@@ -120,7 +120,7 @@ class Client(_Mapping, _Blocking, _operations.Tree):
         return Scan(self._core.scan(start, stop, reverse, keys_only, limit, timeout, path), keys_only, limit)
 
     def table(self, name):
-        """Opens a table, a hash map. Raises NotFound if there is none of this name (`cellctl hash create` makes one)."""
+        """Opens a table, a hash map. Raises NotFound if no table has this name (`cellctl hash create` makes one)."""
         return Table(self, self._run(self._core.open_table, _operations.name_of(name)))
 
     def snapshot(self, start=None, stop=None, *, keep=None, timeout=None):

@@ -151,7 +151,7 @@ class Client(_operations.Tree):
         return Scan(self, self._core.scan(start, stop, reverse, keys_only, limit, timeout, path), keys_only, limit)
 
     async def table(self, name):
-        """Opens a table. Raises NotFound if there is none of this name."""
+        """Opens a table. Raises NotFound if no table has this name."""
         return Table(self, await self._run(self._core.open_table, _operations.name_of(name)))
 
     async def snapshot(self, start=None, stop=None, *, keep=None, timeout=None):

@@ -15,7 +15,7 @@ class Written(NamedTuple):
 
     applied: bool  # The condition held, and the write took effect.
     existed: bool  # The key was there before.
-    stamp: int  # Of the pair that is there now; 0 if there is none.
+    stamp: int  # The stamp of the pair that the key has now; 0 if it has no pair.
 
 
 class Applied(NamedTuple):
@@ -24,4 +24,4 @@ class Applied(NamedTuple):
     result: bytes  # What the function has returned.
     changed: bool  # It has put a new value.
     existed: bool  # The key was there before.
-    stamp: int  # Of the pair that is there now; 0 if there is none.
+    stamp: int  # The stamp of the pair that the key has now; 0 if it has no pair.
