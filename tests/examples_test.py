@@ -1,61 +1,18 @@
-"""Runs the programs of tools/examples against a cluster of real processes, several of them at a time."""
+"""Runs the programs of tools/examples, in C++, against a cluster of real processes, several of them at a time."""
 
-import os
 import re
-import subprocess
 import threading
 import unittest
-from concurrent.futures import ThreadPoolExecutor
 
-from tests.cellctl_case import ERROR, CellctlCase
-from tools import cluster
-
-DONE, WRONG = 0, 1
-SERVERS = 3
+from tests import shared_examples
+from tests.examples_case import DONE, ERROR, WRONG, ExamplesCase
 
 
-class ExamplesTest(CellctlCase):
-    def up(self, **options):
-        """Starts servers that leave regions where the test has put them."""
-        super().up(servers=SERVERS, server_flags=["--no-join", "--no-balance"], **options)
+class SharedExamplesInCpp(shared_examples.SharedExamples):
+    """The programs that are in the Python package as well."""
 
-    def run_alone(self, program, *arguments, **options):
-        environment = {name: value for name, value in os.environ.items() if name != "CELL_CLUSTER"}
-        return subprocess.run([cluster.binary(f"tools/examples/{program}"), *arguments], stdout=options.pop("stdout", subprocess.PIPE),
-                              stderr=subprocess.PIPE, timeout=120, check=False, text=True, env=environment, **options)
 
-    def example(self, program, *arguments, status=DONE):
-        """Runs a program on the cluster, and returns what it has written to standard output."""
-        ran = self.run_alone(program, "--cluster", str(self.directory), *arguments)
-        self.assertEqual(ran.returncode, status, ran)
-        return ran.stdout
-
-    def refuses(self, part, program, *arguments):
-        ran = self.run_alone(program, "--cluster", str(self.directory), *arguments)
-        self.assert_refusal(part, program, ran)
-
-    def assert_refusal(self, part, program, ran):
-        self.assertEqual((ran.returncode, ran.stdout), (ERROR, ""), ran)
-        self.assertRegex(ran.stderr, f"^{program}: [^\n]*\n$")
-        self.assertIn(part, ran.stderr)
-
-    def at_once(self, *calls):
-        """Makes calls at the same time, and returns their results."""
-        with ThreadPoolExecutor(len(calls)) as pool:
-            return [made.result() for made in [pool.submit(*call) for call in calls]]
-
-    def spread(self):
-        """Splits the tree's regions and moves them, so that its keys are in several regions and at several servers."""
-        leaves = lambda: sorted(region["region"] for region in self.lines("regions") if region["tier"] == 0)
-        for _ in range(2):
-            for region in leaves():
-                self.ctl("split", str(region))  # A region that has only one leaf stays as it is.
-        for i, region in enumerate(leaves()):
-            self.ctl("move", str(region), f"server-{i % SERVERS}")  # It may be there already.
-        regions = [region for region in self.lines("regions") if region["tier"] == 0]
-        self.assertGreater(len(regions), 1, regions)
-        self.assertGreater(len({region["server"] for region in regions}), 1, regions)
-
+class ExamplesTest(ExamplesCase):
     def test_bank(self):
         self.up()
         bank = lambda: self.example("bank", "--accounts", "200", "--clients", "2", "--seconds", "1")
@@ -75,47 +32,6 @@ class ExamplesTest(CellctlCase):
         self.assertRegex(wrong, r"\nthe sum was 200001 in the last audit, and not 200000\n$")
         self.done("put", "account/00007", "much")
         self.refuses('"account/00007": "much" is not a decimal number', "bank", "--accounts", "200", "--seconds", "0.1")
-
-    def test_secondary_index(self):
-        self.up()
-        index = lambda *arguments: self.example("secondary_index", *arguments)
-        cities = ("Bern", "Oslo", "Rome", "Wien")
-        ids = [f"user{i:02}" for i in range(24)]
-        self.assertEqual(index("check"), "0 users, and the index is right\n")
-        self.done("load", "-", input="".join(f"user/{i}\tBern Name of {i}\nby-city/Bern/{i}\t\n" for i in ids).encode())
-        self.assertEqual(index("city", "Bern"), "".join(f"{i}\tName of {i}\n" for i in ids))
-        self.assertEqual(index("city", "Oslo"), "")
-        self.spread()
-
-        def move_all(city):
-            for i in ids[::2]:
-                index("put", i, city, f"Name of {i}")
-
-        def check_often():
-            for _ in range(8):
-                self.assertEqual(index("check"), "24 users, and the index is right\n")
-
-        self.at_once(*[(move_all, city) for city in cities], (check_often,))
-        self.assertEqual(index("check"), "24 users, and the index is right\n")
-        listed = [line.split("\t") for city in cities for line in index("city", city).splitlines()]
-        self.assertEqual(sorted(listed), [[i, f"Name of {i}"] for i in ids])
-        index("put", ids[0], "Bern", "Another Name")
-        index("put", ids[0], "Bern", "Last Name")  # In the same city.
-        self.assertIn(f"{ids[0]}\tLast Name\n", index("city", "Bern"))
-        self.assertEqual(index("delete", ids[0]), "")
-        self.assertEqual(self.example("secondary_index", "delete", ids[0], status=WRONG), f"there is no user {ids[0]}\n")
-        self.assertEqual(index("check"), "23 users, and the index is right\n")
-
-        index("put", ids[1], "Bern", "Name")
-        self.done("del", f"by-city/Bern/{ids[1]}")
-        self.done("put", "by-city/Bern/nobody", "")
-        self.assertEqual(self.example("secondary_index", "check", status=WRONG),
-                         f'"by-city/Bern/{ids[1]}" is missing from the index\n'
-                         '"by-city/Bern/nobody" is in the index, and there is no such user\n')
-        self.assertIn('the index is wrong: user "nobody" does not live in Bern\n', self.example("secondary_index", "city", "Bern", status=WRONG))
-        index("put", ids[1], "Bern", "Name")
-        self.done("del", "by-city/Bern/nobody")
-        self.assertEqual(index("check"), "23 users, and the index is right\n")
 
     def test_queue(self):
         self.up()
@@ -205,13 +121,24 @@ class ExamplesTest(CellctlCase):
                                                      ("run", "--clients", "65"): "65 is not a whole number from 1 to 64"}),
                 ("queue", ("push", "pop", "length"), {("pop", "--count", "0"): "0 is not a whole number", ("pull",): 'there is no command "pull"',
                                                       ("push",): "text is required", ("length", "--queue", "a/b"): '"a/b" is empty, or has'}),
+                ("time_series", ("append", "load", "range", "last", "buckets", "list", "retain"),
+                 {("append", "a/b", "1"): '"a/b" is empty, or has', ("range", "a", "--from", "-1"): "-1 is not a whole number",
+                  ("buckets", "a"): "--width is required", ("buckets", "a", "--width", "0"): "0 is not a whole number from 1",
+                  ("append", "a", "1", "--keep", "0"): "0 is not a number", ("lost",): 'there is no command "lost"'}),
+                ("inverted_file", ("add", "remove", "load", "search", "prefix", "check"),
+                 {("add", "a b", "c"): '"a b" is empty, or has', ("search",): "word is required", ("load", "--clients", "65"): "65 is not a whole number",
+                  ("serch", "a"): "did you mean search?"}),
+                ("job_queue", ("push", "take", "finish", "extend", "work", "list", "tally"),
+                 {("push",): "text is required", ("take", "--for", "0"): "0 is not a number", ("finish",): "lease is required",
+                  ("list", "--queue", "a/b"): '"a/b" is empty, or has', ("pull",): 'there is no command "pull"'}),
                 ("secondary_index", ("put", "delete", "city", "check"), {("put", "1", "a b", "c"): '"a b" is empty, or has',
                                                                          ("put", "1", "a"): "name is required", ("city",): "city is required",
                                                                          ("list",): 'there is no command "list"'})):
             with self.subTest(program=program):
                 for arguments, part in refusals.items():
                     self.refuses(part, program, *arguments)
-                good = {"bank": [], "graph": ["check"], "queue": ["length"], "secondary_index": ["check"]}[program]
+                good = {"bank": [], "graph": ["check"], "queue": ["length"], "secondary_index": ["check"], "time_series": ["list"],
+                        "inverted_file": ["check"], "job_queue": ["list"]}[program]
                 if commands:
                     self.refuses("A subcommand is required", program)
                 self.refuses("there is no flag --cluter", program, "--cluter", *good)

@@ -1,6 +1,7 @@
 #include "tools/examples/example.h"
 
 #include <charconv>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <string>
@@ -8,6 +9,7 @@
 
 #include "cell/base/bytes.h"
 #include "cell/cmd/help_text.h"
+#include "cell/cmd/number_flags.h"
 #include "cell/io/exec/invocation.h"
 #include "fmt/format.h"
 #include "tools/client_flags.h"
@@ -19,7 +21,7 @@ namespace {
 // Calls `run`, and has its output written before its exit status is returned.
 absl::StatusOr<int> RunAndFlush(const std::function<absl::StatusOr<int>()>& run) {
   try {
-    const absl::StatusOr<int> result = run();
+    absl::StatusOr<int> result = run();
     if (!result.ok()) return result;
     const absl::Status written = FlushOutput();
     if (!written.ok()) return written;
@@ -69,6 +71,23 @@ absl::StatusOr<std::unique_ptr<Client>> OpenClient(const ClientOptions& options)
   }
   return Client::Open(options);
 }
+
+uint64_t NowUs() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(now).count());
+}
+
+std::string TimeDigits(uint64_t time_us) { return fmt::format("{:016}", time_us); }
+
+std::optional<uint64_t> ParseTime(std::string_view text) {
+  uint64_t time_us = 0;
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, time_us);
+  if (error != std::errc() || at != end || time_us > kTimeMaxUs) return std::nullopt;
+  return time_us;
+}
+
+CLI::Validator TimeInUs() { return WholeNumber(0, kTimeMaxUs); }
 
 absl::StatusOr<uint64_t> NumberIn(std::string_view key, std::string_view text) {
   uint64_t number = 0;

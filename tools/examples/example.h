@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "CLI/CLI.hpp"
@@ -31,6 +33,21 @@ int RunExample(const char* program, CLI::App* app, int argc, char** argv,
 
 // Opens a client. Returns InvalidArgument if no cluster was given.
 absl::StatusOr<std::unique_ptr<Client>> OpenClient(const ClientOptions& options);
+
+// The latest time that a key can have, in microseconds since the Unix epoch: 16 digits, in the year 2286.
+inline constexpr uint64_t kTimeMaxUs = 9'999'999'999'999'999;
+
+// Returns the time of this machine's clock, in microseconds since the Unix epoch.
+uint64_t NowUs();
+
+// Returns a time with zeros in front, so that keys that have it are in the order of their times.
+std::string TimeDigits(uint64_t time_us);
+
+// Returns the time that the text is, or nullopt if it is none from 0 to kTimeMaxUs.
+std::optional<uint64_t> ParseTime(std::string_view text);
+
+// Accepts what ParseTime does.
+CLI::Validator TimeInUs();
 
 // Returns the number that the text is, in decimal, or DataLoss if it is none. `key` is named in the error.
 absl::StatusOr<uint64_t> NumberIn(std::string_view key, std::string_view text);
