@@ -1,14 +1,12 @@
 """Makes the Python wheel, installs it into a fresh environment, and runs the tests of tests/python there, the programs of
 its README, the demo, and checks of its types."""
 
-import os
 import re
 import shutil
-import subprocess
-import tempfile
 import unittest
 from pathlib import Path
 
+from tests.python_environment import PythonEnvironment
 from tools import cluster, wheel
 
 TESTERS = ["pytest==9.2.0", "hypothesis==6.170.17", "mypy==1.18.2"]
@@ -18,33 +16,12 @@ SOURCES = Path(cluster.binary("tests/python/conftest.py")).parent
 class PythonPackage(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.temporary = tempfile.TemporaryDirectory(prefix="cell-python-")
-        cls.base = Path(cls.temporary.name)
-        cls.environment = {"PATH": f"{cls.base}/env/bin:/usr/bin:/bin", "HOME": str(cls.base)}
-        subprocess.run([wheel.PYTHON, "-m", "venv", str(cls.base / "env")], check=True)
-        fetched = subprocess.run([f"{cls.base}/env/bin/python", "-m", "pip", "install", "-q", *TESTERS], env=cls.environment, check=False,
-                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        if fetched.returncode != 0:
-            if os.environ.get("CELL_REQUIRE_VM"):
-                raise RuntimeError(fetched.stdout)
-            raise unittest.SkipTest("the tests' packages cannot be fetched from PyPI: " + fetched.stdout[-300:])
-        cls.wheel = wheel.make(cls.base / "dist")
-        cls.runs("-m", "pip", "install", "-q", "--no-deps", "--no-index", str(cls.wheel))
+        cls.environment = PythonEnvironment(TESTERS)
+        cls.addClassCleanup(cls.environment.remove)
+        cls.base, cls.wheel, cls.runs = cls.environment.base, cls.environment.wheel, cls.environment.runs
         # Elsewhere, because pytest puts the root of the packages that tests belong to on Python's path, and there is `cell`.
         cls.tests = cls.base / "tests"
         shutil.copytree(SOURCES, cls.tests, ignore=shutil.ignore_patterns("__init__.py", "__pycache__"))
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.temporary.cleanup()
-
-    @classmethod
-    def runs(cls, *arguments, **options):
-        done = subprocess.run([f"{cls.base}/env/bin/python", *arguments], env=cls.environment, cwd=cls.base, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                              check=False, text=True, timeout=400, **options)
-        if done.returncode != 0:
-            raise AssertionError(f"{' '.join(map(str, arguments))}: status {done.returncode}\n{done.stdout}")
-        return done.stdout
 
     def test_client(self):
         self.runs("-m", "pytest", "-q", "-p", "no:cacheprovider", f"{self.tests}/test_client.py")
