@@ -1,8 +1,6 @@
 // The objects behind the handles of cell.h. Internal to cell/c. Not thread-safe.
 #pragma once
 
-#include <unistd.h>
-
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -15,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "cell/base/forks.h"
 #include "cell/base/task.h"
 #include "cell/c/cell.h"
 #include "cell/client/client.h"
@@ -23,14 +22,14 @@
 
 struct cell_client {
   // Returns true in a child of the process that has opened it.
-  bool inherited() const { return pid != ::getpid(); }
+  bool inherited() const { return forks != cell::Forks(); }
   // Calls the callbacks of the futures that have ended until now. Does nothing within a callback. Returns whether there
   // were any such futures.
   bool Deliver();
   // Makes the futures those of no client.
   void LoseFutures();
 
-  const pid_t pid = ::getpid();
+  const int forks = cell::Forks();  // When it was opened.
   absl::Status status;
   std::string message = {};  // Of the status.
   std::unique_ptr<cell::Client> client = {};

@@ -1,7 +1,6 @@
 #include "cell/python/operation.h"
 
 #include <pthread.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
@@ -11,6 +10,7 @@
 #include <thread>
 #include <utility>
 
+#include "cell/base/forks.h"
 #include "fmt/format.h"
 
 namespace cell::python {
@@ -214,7 +214,7 @@ cell_call CallOf(const py::object& timeout, const py::object& path) {
   return call;
 }
 
-Connection::Connection(const py::dict& options) : pid_(::getpid()) {
+Connection::Connection(const py::dict& options) : forks_(cell::Forks()) {
   cell_options* const made = cell_options_new();
   const std::unique_ptr<cell_options, decltype(&cell_options_free)> owned(made, &cell_options_free);
   for (const auto& [name, value] : options) {
@@ -235,7 +235,7 @@ Connection::Connection(const py::dict& options) : pid_(::getpid()) {
   }
 }
 
-bool Connection::inherited() const { return pid_ != ::getpid(); }
+bool Connection::inherited() const { return forks_ != cell::Forks(); }
 
 Connection::Lock Connection::TakeTurn() {
   Lock turn(MutexOfThisProcess(), std::try_to_lock);

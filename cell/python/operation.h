@@ -184,7 +184,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Sets `*made` to the class of results.py whose arguments are returned, or leaves it.
   py::object ToPython(Result result, cell_future* operation, py::object* made);
 
-  const int pid_;
+  const int forks_;  // When it was opened.
   cell_client* client_ = nullptr;
   std::recursive_timed_mutex mutex_, child_mutex_;
   std::deque<std::unique_ptr<Awaiting>> ended_;  // Whose futures are to be told.
