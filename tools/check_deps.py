@@ -14,6 +14,7 @@ QUERY = 'kind("(cc_library|cc_binary|cc_test|fuzzer|alias) rule", //...)'
 INCLUDE = re.compile(r'^\s*#\s*include\s*[<"]([^>"]+)[>"]', re.MULTILINE)
 # The beginnings of what a library of the system lets its users include.
 SYSTEM = {
+    "@jdk//:jni": ("jni.h",),
     "@system//:absl_hash": ("absl/container/", "absl/hash/"),
     "@system//:absl_status": ("absl/status/", "absl/strings/"),
     "@system//:cli11": ("CLI/",),
