@@ -8,6 +8,7 @@ Maven Central the first time.
 import argparse
 import contextlib
 import os
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -106,6 +107,7 @@ def cluster_of(options):
 def main():
     os.umask(0o077)
     options = parse()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(130))  # So that what it has started ends.
     try:
         for workload in options.workloads:
             binding.workload_file(workload)
