@@ -84,6 +84,13 @@ class Ycsb(unittest.TestCase):
         with self.assertRaisesRegex(binding.BindingError, "0 operations were done, and not 1,000"):
             binding.check(outcome, 1000)
 
+    def test_a_library_that_is_not_there(self):
+        command = self.ycsb.java("-Djava.library.path=/nowhere", "site.ycsb.Client", "-db", binding.DATABASES["cell"], "-load", "-threads", 2,
+                                 "-P", binding.workload_file("a"), "-p", f"cell.cluster={self.place}")
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, text=True, timeout=60)
+        self.assertIn("libcell_ycsb.so is not in a directory of -Djava.library.path", done.stdout)
+        self.assertEqual(binding.parse(done.stdout).operations, 0)
+
     def test_the_binding(self):
         source = Path(cluster.binary("tests/ycsb/BindingTest.java"))
         classes = self.ycsb.compile(self.base / "cache", [source], self.ycsb.classes)

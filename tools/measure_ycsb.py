@@ -59,7 +59,7 @@ class Measurement:
     def __init__(self, options, place, redis):
         self.options, self.place = options, place
         self.ycsb = binding.Ycsb()
-        self.properties = {"cell": {"cell.cluster": place}, "redis": redis}
+        self.properties = {"cell": {"cell.cluster": place}, "redis": redis, "none": {"basicdb.verbose": "false"}}
 
     def load(self, database):
         given = {**self.properties[database], "recordcount": self.options.records}
@@ -101,6 +101,7 @@ def measured(m):
             runs[name] = lambda database=database, letter=letter: m.turn(database, letter)
             if name == "YCSB C, Cell":  # Next to each other: the machine may not always be as fast.
                 runs["cell_bench, gets"] = lambda: m.bench(1, 1)
+                runs["YCSB C, no store"] = lambda: m.turn("none", "c")
     runs["cell_bench, gets, 16 in flight"] = lambda: m.bench(1, 16)
     many = f"{MANY} threads"
     runs[f"YCSB C, Cell, {many}"] = lambda: m.turn("cell", "c", MANY)
@@ -115,6 +116,7 @@ def measured(m):
 def ratios():
     """Gives (over, under, aim)."""
     yield "YCSB C, Cell", "cell_bench, gets", "at least 0.6"
+    yield "YCSB C, Cell", "YCSB C, no store", ""
     yield f"YCSB C, Cell, {MANY} threads", f"cell_bench, gets, {MANY} threads", "at least 0.6"
     yield "YCSB C, Cell, TCP", "cell_bench, gets, TCP", ""
     yield f"YCSB C, Cell, {MANY} threads with one client", f"YCSB C, Cell, {MANY} threads", ""
@@ -145,7 +147,7 @@ def main():
     parser.add_argument("--seconds", type=int, default=6, help="of each turn (default: %(default)s)")
     parser.add_argument("--warm-up", type=int, default=4, help="seconds of YCSB's client before them (default: %(default)s)")
     parser.add_argument("--records", type=int, default=100_000, help="records (default: %(default)s)")
-    parser.add_argument("--only", default="", help="measure only what has this in its name")
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="measure only this line of the table; can be repeated")
     options = parser.parse_args()
     if not shutil.which("redis-server"):
         print("measure_ycsb: there is no redis-server: apt-get install redis-server", file=sys.stderr)
@@ -163,7 +165,7 @@ def main():
             m = Measurement(options, place, stack.enter_context(redis_server()))
             for database in ("cell", "redis"):
                 m.load(database)
-            runs = {name: turn for name, turn in measured(m).items() if options.only in name}
+            runs = {name: turn for name, turn in measured(m).items() if not options.only or name in options.only}
             rates = {name: [] for name in runs}
             for turns in range(options.rounds):
                 for name, turn in runs.items():

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from tools import cluster
 
-DATABASES = {"cell": "cell.ycsb.CellClient", "redis": "cell.ycsb.RedisClient"}
+# "none" is a part of YCSB that stores nothing.
+DATABASES = {"cell": "cell.ycsb.CellClient", "redis": "cell.ycsb.RedisClient", "none": "site.ycsb.BasicDB"}
 WORKLOADS = "abcdef"
 FETCH = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 DEBIAN_JDK = Path("/usr/lib/jvm/default-java/bin")

@@ -187,7 +187,10 @@ jbyteArray Pack(JNIEnv* env, const std::vector<Future>& batches, size_t size) {
   if (array == nullptr || size == 0) return array;
   // The array's own memory, so that nothing is copied twice. Until it is released, no other function of JNI is called.
   auto* const memory = static_cast<char*>(env->GetPrimitiveArrayCritical(array, nullptr));
-  if (memory == nullptr) return nullptr;
+  if (memory == nullptr) {
+    Throw(env, CELL_RESOURCE_EXHAUSTED, "there is no memory for what a scan returns");
+    return nullptr;
+  }
   char* to = memory;
   const auto add = [&to](const void* data, size_t bytes) {
     if (bytes > 0) std::memcpy(to, data, bytes);
@@ -231,7 +234,7 @@ jbyteArray Scan(JNIEnv* env, jclass /*its_class*/, jlong handle, jbyteArray from
     for (size_t left = range.limit; left > 0;) {
       Future batch(cell_scan_next(scan.get()));
       if (!Wait(env, batch)) return nullptr;
-      const size_t pairs = std::min(cell_pairs(batch.get()), left);
+      const size_t pairs = cell_pairs(batch.get());
       if (pairs == 0) break;
       for (size_t i = 0; i < pairs; ++i) {
         const cell_pair pair = cell_pair_at(batch.get(), i);
@@ -241,7 +244,7 @@ jbyteArray Scan(JNIEnv* env, jclass /*its_class*/, jlong handle, jbyteArray from
         Throw(env, CELL_RESOURCE_EXHAUSTED, "a scan has more than 1 GB: scan fewer pairs at a time");
         return nullptr;
       }
-      left -= pairs;
+      left -= std::min(left, pairs);
       batches.push_back(std::move(batch));
     }
   }

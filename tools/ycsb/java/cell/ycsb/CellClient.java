@@ -182,7 +182,7 @@ public final class CellClient extends DB {
       options.add(name.substring(PREFIX.length()));
       options.add(properties.getProperty(name));
     }
-    if (!options.contains("cluster")) {
+    if (properties.getProperty(PREFIX + "cluster") == null) {
       throw new DBException("the property cell.cluster is not set: it is the cluster's directory, or zk://HOST:PORT/NAME");
     }
     return options.toArray(new String[0]);

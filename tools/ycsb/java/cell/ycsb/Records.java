@@ -33,11 +33,13 @@ final class Records {
   private static final int NAMES_MAX = 256;
   private static final VarHandle SHORT = MethodHandles.byteArrayViewVarHandle(short[].class, ByteOrder.LITTLE_ENDIAN);
   private static final VarHandle INT = MethodHandles.byteArrayViewVarHandle(int[].class, ByteOrder.LITTLE_ENDIAN);
+  private static final VarHandle LONG = MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.LITTLE_ENDIAN);
   private static final VarHandle NATIVE_INT = MethodHandles.byteArrayViewVarHandle(int[].class, ByteOrder.nativeOrder());
 
   // The names of fields that were read last, by the field's place in its record: records mostly have the same ones, which then
   // cost no new strings.
   private byte[][] nameBytes = new byte[0][];
+  private long[] nameWords = new long[0]; // The bytes of those that have at most 8, with zeros after them.
   private String[] names = new String[0];
 
   /** Takes the bytes of the values out of YCSB's iterators, which can be read once. */
@@ -132,19 +134,32 @@ final class Records {
   }
 
   private String nameOf(int place, byte[] bytes, int from, int to) {
-    if (place < names.length && Arrays.equals(nameBytes[place], 0, nameBytes[place].length, bytes, from, to)) return names[place];
+    if (place < names.length && isNameOf(place, bytes, from, to)) return names[place];
     final String name = new String(bytes, from, to - from, StandardCharsets.UTF_8);
     if (place >= NAMES_MAX) return name;
     if (place >= names.length) {
       final int known = names.length;
       names = Arrays.copyOf(names, place + 1);
       nameBytes = Arrays.copyOf(nameBytes, place + 1);
+      nameWords = Arrays.copyOf(nameWords, place + 1);
       Arrays.fill(names, known, place + 1, "");
       Arrays.fill(nameBytes, known, place + 1, new byte[0]);
     }
     names[place] = name;
     nameBytes[place] = Arrays.copyOfRange(bytes, from, to);
+    nameWords[place] = (long) LONG.get(Arrays.copyOf(nameBytes[place], Math.max(to - from, Long.BYTES)), 0);
     return name;
+  }
+
+  /** Returns whether these bytes are the name that was read last at this place. For short names that is one comparison. */
+  private boolean isNameOf(int place, byte[] bytes, int from, int to) {
+    final byte[] name = nameBytes[place];
+    final int size = to - from;
+    if (name.length != size) return false;
+    if (size > 0 && size <= Long.BYTES && bytes.length - from >= Long.BYTES) {
+      return (long) LONG.get(bytes, from) << 8 * (Long.BYTES - size) == nameWords[place] << 8 * (Long.BYTES - size);
+    }
+    return Arrays.equals(name, 0, size, bytes, from, to);
   }
 
   /** Goes through the fields of a record. */
