@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 TREE = Path(__file__).resolve().parent.parent
-SYSTEM = "external/system/"
+# Where the headers are that Bazel has links to in its own tree, as WORKSPACE says.
+OUTSIDE = {"external/system/": "/usr/include/", "external/jdk/": "/usr/lib/jvm/default-java/"}
 # Of each source one action: not the one for fuzzers, which names the same file again.
 QUERY = 'mnemonic("CppCompile", deps(//cell/... + //pilaf/... + //selector/... + //tools/... + //tests/...))'
 
@@ -28,8 +29,8 @@ def commands():
         source = arguments[arguments.index("-c") + 1]
         if source.startswith(("external/", "bazel-out/")) or source in found:
             continue
-        # The directories of @system's headers, which are links in Bazel's own tree.
-        arguments = [f"/usr/include/{a[len(SYSTEM):]}" if a.startswith(SYSTEM) else a for a in arguments]
+        for link, place in OUTSIDE.items():
+            arguments = [place + a[len(link):] if a.startswith(link) else a for a in arguments]
         found[source] = {"directory": str(TREE), "file": source, "arguments": arguments}
     return [found[source] for source in sorted(found)]
 

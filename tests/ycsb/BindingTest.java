@@ -348,7 +348,7 @@ public final class BindingTest {
       failsToOpen("/nowhere", "cell.cluster", "/nowhere/cluster", "cell.share", share);
       failsToOpen("cell.cluster is not set", "cell.share", share);
       failsToOpen("there is no option cell.colour", "cell.cluster", cluster, "cell.colour", "red", "cell.share", share);
-      failsToOpen("cell.path cannot be \"sideways\"", "cell.cluster", cluster, "cell.path", "sideways", "cell.share", share);
+      failsToOpen("this value is not possible: cell.path=sideways", "cell.cluster", cluster, "cell.path", "sideways", "cell.share", share);
     }
   }
 

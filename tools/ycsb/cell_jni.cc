@@ -109,8 +109,10 @@ bool SetOptions(JNIEnv* env, jobjectArray texts, cell_options* options) {
     const auto& [name, value] = name_and_value;
     const cell_code code = cell_options_set(options, name.c_str(), value.c_str());
     if (code == CELL_OK) continue;
-    Throw(env, CELL_INVALID_ARGUMENT,
-          code == CELL_NOT_FOUND ? "there is no option cell." + name : "cell." + name + " cannot be \"" + value + "\"");
+    std::string message = code == CELL_NOT_FOUND ? "there is no option cell." : "this value is not possible: cell.";
+    message.append(name);
+    if (code != CELL_NOT_FOUND) message.append("=").append(value);
+    Throw(env, CELL_INVALID_ARGUMENT, message);
     return false;
   }
   return true;
