@@ -40,7 +40,8 @@ struct Write {
     if (!expires_at.is_none()) {
       // Doubles hold a time of today to a quarter of a microsecond.
       const int64_t us = MicrosOf(expires_at, "expires_at");
-      write.expires_at_ns = static_cast<uint64_t>(std::min(us, INT64_MAX / 1000)) * 1000;
+      if (us > INT64_MAX / 1000) throw py::value_error("expires_at is after the year 2262");
+      write.expires_at_ns = static_cast<uint64_t>(us) * 1000;
     }
   }
   cell_write write{};

@@ -49,6 +49,29 @@ def test_operations(directory):
     run(directory, body)
 
 
+def test_an_answer_that_is_lost_is_asked_for(directory, monkeypatch):
+    real, runs = cell.asyncio.Transaction.commit, []
+
+    async def commit(self, **arguments):
+        await real(self, **arguments)
+        error = cell.MaybeApplied("the answer was lost")
+        error.transaction_id = self.id
+        raise error
+
+    monkeypatch.setattr(cell.asyncio.Transaction, "commit", commit)
+
+    async def body(client):
+        async def add(transaction):
+            runs.append(1)
+            transaction.put("sum", str(int(await transaction.get("sum") or 0) + 1))
+            return "done"
+
+        assert await client.run(add) == "done"
+        assert len(runs) == 1 and await client.get("sum") == b"1"
+
+    run(directory, body)
+
+
 def test_transactions(directory):
     async def body(client):
         @client.transactional
@@ -159,6 +182,7 @@ def test_a_server_that_stops_delays_nobody_else(tmp_path):
             async with await cell.asyncio.connect(tmp_path / "cell") as client:
                 await client.put("key", "v")
                 servers[0].send_signal(signal.SIGSTOP)
+                os.waitpid(servers[0].pid, os.WUNTRACED)  # Until it has stopped.
                 late = asyncio.ensure_future(client.get("key", path="server", timeout=1))
                 turns = 0
                 while not late.done():

@@ -85,7 +85,8 @@ def test_pairs_expire(client):
     assert 40 < client.time_left("later") <= 50
     while client.get("soon") is not None:
         pass
-    for wrong in ({"ttl": 0}, {"ttl": -1}, {"ttl": math.nan}, {"ttl": 1, "expires_at": time.time() + 5}, {"expires_at": 1}):
+    for wrong in ({"ttl": 0}, {"ttl": -1}, {"ttl": math.nan}, {"ttl": 1, "expires_at": time.time() + 5}, {"expires_at": 1}, {"expires_at": 1e30},
+                  {"expires_at": math.inf}):
         with pytest.raises(ValueError):
             client.put("wrong", "v", **wrong)
     assert client.get("wrong") is None
@@ -173,6 +174,37 @@ def test_snapshots(client):
     with client.snapshot("key0", "key2") as snapshot:
         with pytest.raises(cell.OutOfRange):
             snapshot.get("key3")
+
+
+@pytest.fixture
+def lost_answer(monkeypatch):
+    """Loses the answer to the first commit, which takes effect."""
+    lost = []
+
+    def commit(self, real, arguments):
+        real(self, **arguments)
+        if not lost:
+            lost.append(self.id)
+            error = cell.MaybeApplied("the answer was lost")
+            error.transaction_id = self.id
+            raise error
+        return self.stamp
+
+    real = cell.Transaction.commit
+    monkeypatch.setattr(cell.Transaction, "commit", lambda self, **arguments: commit(self, real, arguments))
+    return lost
+
+
+def test_an_answer_that_is_lost_is_asked_for(client, lost_answer):
+    runs = []
+
+    def body(transaction):
+        runs.append(1)
+        transaction.put("sum", str(int(transaction.get("sum") or 0) + 1))
+        return "done"
+
+    assert client.run(body) == "done"
+    assert lost_answer and len(runs) == 1 and client["sum"] == b"1"
 
 
 def test_transactions(client, directory):

@@ -137,14 +137,22 @@ class Client(_Mapping, _Blocking, _operations.Tree):
     def run(self, body, *, timeout=None):
         """Calls `body(transaction)` and commits. While that is Aborted, begins again, after a pause that grows, for
         `timeout` seconds (None: 15). Returns what `body` has returned. `body` must do nothing but read and write by its
-        transaction, since it may run several times."""
+        transaction, since it may run several times. If the answer to a commit is lost, asks for the outcome. Raises
+        MaybeApplied if there is no answer to that either."""
         for left, pause in _pauses(_operations.seconds_of(timeout)):
             time.sleep(pause)
             try:
                 with self.transaction(timeout=left) as transaction:
-                    return body(transaction)
+                    result = body(transaction)
+                return result
             except Aborted as error:
                 last = error
+            except MaybeApplied as error:
+                if error.transaction_id is None or error.transaction_id != transaction.id:
+                    raise
+                last = error
+                if _is_known(self.outcome, error, left):
+                    return result
         raise last
 
     def transactional(self, body=None, *, timeout=None):
@@ -172,6 +180,14 @@ class Client(_Mapping, _Blocking, _operations.Tree):
     def metrics(self):
         """Returns the client's counters, and its latencies."""
         return json.loads(self._core.metrics())
+
+
+def _is_known(outcome, lost, timeout):
+    """Returns whether a transaction has committed whose answer was lost, and raises `lost` if nobody tells."""
+    try:
+        return outcome(lost.transaction_id, timeout=timeout) is not None
+    except Error:
+        raise lost from None
 
 
 def _pauses(timeout):

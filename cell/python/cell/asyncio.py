@@ -168,9 +168,20 @@ class Client(_operations.Tree):
             await asyncio.sleep(pause)
             try:
                 async with self.transaction(timeout=left) as transaction:
-                    return await body(transaction)
+                    result = await body(transaction)
+                return result
             except Aborted as error:
                 last = error
+            except MaybeApplied as error:
+                if error.transaction_id is None or error.transaction_id != transaction.id:
+                    raise
+                last = error
+                try:
+                    known = await self.outcome(error.transaction_id, timeout=left)
+                except Error:
+                    raise error from None
+                if known is not None:
+                    return result
         raise last
 
     def transactional(self, body=None, *, timeout=None):

@@ -130,29 +130,3 @@ def now_us():
 def time_digits(time_us):
     """Returns a time with zeros in front, so that keys that have it are in the order of their times."""
     return b"%016d" % time_us
-
-
-def run_until_known(client, body):
-    """Runs `body(transaction)` until it has committed, also if the answer to the commit is lost. Returns what `body` has
-    returned.
-
-    `Client.run` begins again while the transaction is aborted, and raises MaybeApplied if no answer has come: then it
-    may have committed. What must not be done twice asks for the outcome. `outcome` also makes sure that a transaction
-    which has not committed never will.
-    """
-    result = None
-
-    def remember(transaction):
-        nonlocal result
-        result = body(transaction)
-
-    until = time.monotonic() + 60
-    while True:
-        try:
-            client.run(remember, timeout=60)
-            return result
-        except cell.MaybeApplied as lost:
-            if lost.transaction_id is None or time.monotonic() > until:
-                raise
-            if client.outcome(lost.transaction_id, timeout=50) is not None:
-                return result

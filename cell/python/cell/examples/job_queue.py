@@ -95,7 +95,7 @@ def push(client, flags):
             transaction.put(key, b"0 " + text)
 
     # If the outcome was unknown, pushing them once more could add jobs that were done already.
-    example.run_until_known(client, body)
+    client.run(body, timeout=60)
     return DONE
 
 
@@ -119,7 +119,7 @@ def take_job(client, flags):
             transaction.put(prefix + lease, value_of(job))
             return job
 
-        job = example.run_until_known(client, body)
+        job = client.run(body, timeout=60)
         if job is not None:
             return job
     raise ExampleError("other workers have taken every job that was due: try again")
@@ -138,7 +138,7 @@ def finish_job(client, flags, lease, effect):
         effect(transaction, job_in(flags, key, value))
         return True
 
-    return example.run_until_known(client, body)
+    return client.run(body, timeout=60)
 
 
 def report_lost(lease):
