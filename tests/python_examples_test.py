@@ -113,6 +113,12 @@ class PythonExamplesTest(InPython):
         with open("/dev/full", "w") as full:
             ran = self.run_alone("time_series", "--cluster", str(self.directory), "last", "cpu", stdout=full)
         self.assertEqual((ran.returncode, ran.stderr), (ERROR, "time_series: cannot write to standard output: No space left on device\n"))
+        # More than the buffers of the output hold.
+        points = "".join(f"{at}\t1\n" for at in range(2000))
+        self.assertEqual(self.run_alone("time_series", "--cluster", str(self.directory), "load", "many", input=points).returncode, DONE)
+        with open("/dev/full", "w") as full:
+            ran = self.run_alone("time_series", "--cluster", str(self.directory), "range", "many", stdout=full)
+        self.assertEqual((ran.returncode, ran.stderr), (ERROR, "time_series: cannot write to standard output: No space left on device\n"))
 
     def test_the_wheel_has_these_programs(self):
         listed = ENVIRONMENT.runs("-m", "zipfile", "-l", str(ENVIRONMENT.wheel))

@@ -273,6 +273,10 @@ class SharedExamples(ExamplesCase):
         self.jobs("--queue", "other", "push", "later", "--delay", "1000")
         self.assertEqual(self.jobs("--queue", "other", "take", status=WRONG), "")
         self.assertRegex(self.jobs("--queue", "other", "list"), r"^\d{16}/[0-9a-f]{16}\t0\tlater\n$")
+        untaken = self.jobs("--queue", "other", "list").split("\t")[0]
+        for command in ("finish", "extend"):
+            self.assertIn("is over", self.jobs("--queue", "other", command, untaken, status=WRONG))
+        self.assertIn(untaken, self.jobs("--queue", "other", "list"))
         one, two = self.take("--for", "1000"), self.take("--for", "1000")
         self.assertEqual(sorted([one[1:], two[1:]]), [(1, "first job"), (1, "second")])
         self.jobs("take", status=WRONG)  # Both are hidden.

@@ -31,6 +31,9 @@ std::optional<uint64_t> ParseSize(std::string text) {
   return ParseWholeNumber(text);
 }
 
+// Returns whether CLI11 would take a number for an octal one.
+bool LooksOctal(const std::string& text) { return text.size() > 1 && text[0] == '0'; }
+
 // Returns the text for a message, in which an empty one has to be visible.
 std::string Shown(const std::string& text) { return text.empty() ? "\"\"" : text; }
 
@@ -39,8 +42,10 @@ std::string Shown(const std::string& text) { return text.empty() ? "\"\"" : text
 CLI::Validator Count() {
   return CLI::Validator(
       [](std::string& text) {
-        if (ParseWholeNumber(text).has_value()) return std::string();
-        return fmt::format("{} is not a whole number of at least 0", Shown(text));
+        if (!ParseWholeNumber(text).has_value()) {
+          return fmt::format("{} is not a whole number of at least 0", Shown(text));
+        }
+        return LooksOctal(text) ? fmt::format("{} has a zero in front", text) : std::string();
       },
       "COUNT");
 }
@@ -60,8 +65,10 @@ CLI::Validator WholeNumber(uint64_t low, uint64_t high) {
   return CLI::Validator(
       [low, high](std::string& text) {
         const std::optional<uint64_t> number = ParseWholeNumber(text);
-        if (number.has_value() && *number >= low && *number <= high) return std::string();
-        return fmt::format("{} is not a whole number from {} to {}", Shown(text), low, high);
+        if (!number.has_value() || *number < low || *number > high) {
+          return fmt::format("{} is not a whole number from {} to {}", Shown(text), low, high);
+        }
+        return LooksOctal(text) ? fmt::format("{} has a zero in front", text) : std::string();
       },
       fmt::format("FROM {} TO {}", low, high));
 }

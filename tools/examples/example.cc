@@ -43,8 +43,11 @@ void DeclareCluster(CLI::App* app, ClientOptions* options) {
 CLI::Validator PartOfKey() {
   return CLI::Validator(
       [](std::string& text) {
-        if (!text.empty() && text.find_first_of("/ ") == std::string::npos) return std::string();
-        return fmt::format("{} is empty, or has a space or a slash", ForMessage(text));
+        if (text.empty() || text.find_first_of("/ ") != std::string::npos) {
+          return fmt::format("{} is empty, or has a space or a slash", ForMessage(text));
+        }
+        if (text.size() <= kPartBytesMax) return std::string();
+        return fmt::format("{} has {} bytes, and the most is {}", ForMessage(text), text.size(), kPartBytesMax);
       },
       "WORD");
 }
@@ -87,7 +90,16 @@ std::optional<uint64_t> ParseTime(std::string_view text) {
   return time_us;
 }
 
-CLI::Validator TimeInUs() { return WholeNumber(0, kTimeMaxUs); }
+CLI::Validator TimeInUs() {
+  return CLI::Validator(
+      [](std::string& text) {
+        const std::optional<uint64_t> time_us = ParseTime(text);
+        if (!time_us.has_value()) return fmt::format("{} is not a whole number from 0 to {}", text, kTimeMaxUs);
+        text = fmt::format("{}", *time_us);  // Keys show it with zeros in front, which would make it octal.
+        return std::string();
+      },
+      "MICROSECONDS");
+}
 
 absl::StatusOr<uint64_t> NumberIn(std::string_view key, std::string_view text) {
   uint64_t number = 0;

@@ -24,6 +24,9 @@ inline constexpr int kError = 2;
 // Declares the flags that name the cluster. REQUIRES: `app` has no commands yet.
 void DeclareCluster(CLI::App* app, ClientOptions* options);
 
+// The longest part of a key, so that whole keys, and bounds of scans, have at most the 226 bytes of keys.
+inline constexpr size_t kPartBytesMax = 100;
+
 // Accepts one part of a key: not empty, and without spaces and slashes.
 CLI::Validator PartOfKey();
 

@@ -149,8 +149,13 @@ absl::StatusOr<std::vector<Document>> ReadDocuments(std::istream& from) {
       return absl::InvalidArgumentError(
           fmt::format("line {}: {} is not NAME TAB TEXT", documents.size() + 1, ForMessage(line)));
     }
+    if (document.name.size() > kPartBytesMax) {
+      return absl::InvalidArgumentError(fmt::format("line {}: the name {} has more than {} bytes", documents.size() + 1,
+                                                    ForMessage(document.name), kPartBytesMax));
+    }
     documents.push_back(std::move(document));
   }
+  if (from.bad() || std::ferror(stdin) != 0) return absl::DataLossError("the documents cannot be read to their end");
   return documents;
 }
 

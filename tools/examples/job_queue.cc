@@ -163,9 +163,11 @@ absl::StatusOr<bool> FinishJob(Client* client, const Flags& flags, const std::st
   bool held = false;
   const auto body = [&](Transaction* tx) -> absl::Status {
     ASSIGN_OR_RETURN(const std::optional<std::string> value, tx->Get(key));
-    held = value.has_value();
-    if (!held) return absl::OkStatus();
+    held = false;
+    if (!value.has_value()) return absl::OkStatus();
     ASSIGN_OR_RETURN(const Job job, JobIn(flags, key, *value));
+    held = job.attempts > 0;  // Nobody has the lease of a job that was not taken.
+    if (!held) return absl::OkStatus();
     RETURN_IF_ERROR(tx->Delete(key));
     return effect(tx, job);
   };

@@ -101,7 +101,7 @@ absl::StatusOr<int> Append(Client* client, const Flags& flags) {
   return kDone;
 }
 
-// Appends the points on standard input, with many puts in flight. Of two lines with the same time, either may stay.
+// Appends the points on standard input, with many puts in flight. If two lines have the same time, either may stay.
 // After an error, load the same lines again.
 absl::StatusOr<int> Load(Client* client, const Flags& flags) {
   uint64_t count = 0;
@@ -127,6 +127,7 @@ absl::StatusOr<int> Load(Client* client, const Flags& flags) {
     for (size_t i = 0; i < keys.size(); ++i) puts.push_back(client->AsyncPut(keys[i], values[i], expiries[i]));
     RETURN_IF_ERROR(client->RunAll(&puts).status());
   }
+  if (std::cin.bad() || std::ferror(stdin) != 0) return absl::DataLossError("the points cannot be read to their end");
   fmt::print("{} points were loaded\n", count);
   return kDone;
 }
@@ -259,21 +260,21 @@ int Main(int argc, char** argv) {
   }
   retain->add_option("name", flags.name)->check(PartOfKey());
   append->add_option("value", flags.value, "A decimal number")->required();
-  append->add_option("--time", flags.time_us, "Time of the point; by default it is now")->check(TimeInUs());
+  append->add_option("--time", flags.time_us, "Time of the point; by default it is now")->transform(TimeInUs());
   for (CLI::App* const sub : {append, load}) {
     sub->add_option("--keep", flags.keep, "Seconds after its time when a point expires; by default it never does")
         ->check(Between(0.001, 1e9));
   }
   for (CLI::App* const sub : {range, buckets}) {
-    sub->add_option("--from", flags.from_us, "First time")->check(TimeInUs())->capture_default_str();
+    sub->add_option("--from", flags.from_us, "First time")->transform(TimeInUs())->capture_default_str();
     sub->add_option("--to", flags.to_us, "Time before which the range ends; by default it has no end")
-        ->check(TimeInUs());
+        ->transform(TimeInUs());
   }
   last->add_option("--count", flags.count, "How many points")->check(WholeNumber(1, 1'000'000))->capture_default_str();
   buckets->add_option("--width", flags.width_us, "Width of a bucket in microseconds")
       ->required()
       ->check(WholeNumber(1, kTimeMaxUs));
-  retain->add_option("--before", flags.before_us, "Delete what is older than this time")->check(TimeInUs());
+  retain->add_option("--before", flags.before_us, "Delete what is older than this time")->transform(TimeInUs());
   retain->add_option("--older-than", flags.older_than, "Delete what is older than so many seconds")
       ->check(Between(0, 1e9));
   append->callback([&command] { command = Append; });

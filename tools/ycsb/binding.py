@@ -197,5 +197,7 @@ def check(outcome, expected):
     """Raises BindingError if operations have failed, or fewer were done than expected (None: any number)."""
     if outcome.wrong():
         raise BindingError("not all operations were OK: " + ", ".join(f"{what}: {count:,}" for what, count in outcome.wrong().items()))
+    if expected is None and outcome.operations == 0:
+        raise BindingError("no operation was done: see the errors above, or YCSB's output")
     if expected is not None and outcome.operations != expected:
         raise BindingError(f"{outcome.operations:,} operations were done, and not {expected:,}: see the errors above, or YCSB's output")

@@ -69,19 +69,22 @@ def expected(workload, properties, load):
     known = {**read_properties(binding.workload_file(workload)), **properties}
     if "maxexecutiontime" in known or "insertcount" in known:
         return None
-    return int(known["recordcount" if load else "operationcount"])
+    name, flag = ("recordcount", "--records") if load else ("operationcount", "--operations")
+    if not str(known.get(name, "")).isdecimal():
+        raise ValueError(f"workload {workload} has no {name} that is a number: use {flag} N")
+    return int(known[name])
 
 
 def run_all(options, place):
     ycsb = binding.Ycsb(cluster.user_path(options.cache) if options.cache else None)
     properties = properties_of(options, place)
+    phases = [load for load in (True, False) if options.phase in ("both", "load" if load else "run")]
+    wanted = {(workload, load): expected(workload, properties, load) for workload in options.workloads for load in phases}
     for workload in options.workloads:
-        for load in (True, False):
-            if options.phase not in ("both", "load" if load else "run"):
-                continue
+        for load in phases:
             print(f"== {'load' if load else 'run'} {workload}", file=sys.stderr, flush=True)
             outcome = ycsb.run("redis" if place is None else "cell", workload, load, properties, options.threads, options.status, show=True)
-            binding.check(outcome, expected(workload, properties, load))
+            binding.check(outcome, wanted[workload, load])
 
 
 @contextlib.contextmanager

@@ -137,22 +137,24 @@ class Client(_Mapping, _Blocking, _operations.Tree):
     def run(self, body, *, timeout=None):
         """Calls `body(transaction)` and commits. While that is Aborted, begins again, after a pause that grows, for
         `timeout` seconds (None: 15). Returns what `body` has returned. `body` must do nothing but read and write by its
-        transaction, since it may run several times. If the answer to a commit is lost, asks for the outcome. Raises
-        MaybeApplied if there is no answer to that either."""
+        transaction, since it may run several times. If the answer to a commit is lost, asks for the outcome, for as
+        long again. Raises MaybeApplied if there is no answer to that either."""
         for left, pause in _pauses(_operations.seconds_of(timeout)):
             time.sleep(pause)
+            ran = False
             try:
                 with self.transaction(timeout=left) as transaction:
                     result = body(transaction)
+                    ran = True
                 return result
             except Aborted as error:
                 last = error
             except MaybeApplied as error:
-                if error.transaction_id is None or error.transaction_id != transaction.id:
+                if not ran or error.transaction_id is None or error.transaction_id != transaction.id:
                     raise
-                last = error
                 if _is_known(self.outcome, error, left):
                     return result
+                last = Aborted("the transaction did not commit, because its answer was lost")
         raise last
 
     def transactional(self, body=None, *, timeout=None):

@@ -166,22 +166,24 @@ class Client(_operations.Tree):
         """Awaits `body(transaction)`, and commits, as `cell.Client.run` does."""
         for left, pause in _pauses(_operations.seconds_of(timeout)):
             await asyncio.sleep(pause)
+            ran = False
             try:
                 async with self.transaction(timeout=left) as transaction:
                     result = await body(transaction)
+                    ran = True
                 return result
             except Aborted as error:
                 last = error
             except MaybeApplied as error:
-                if error.transaction_id is None or error.transaction_id != transaction.id:
+                if not ran or error.transaction_id is None or error.transaction_id != transaction.id:
                     raise
-                last = error
                 try:
                     known = await self.outcome(error.transaction_id, timeout=left)
                 except Error:
                     raise error from None
                 if known is not None:
                     return result
+                last = Aborted("the transaction did not commit, because its answer was lost")
         raise last
 
     def transactional(self, body=None, *, timeout=None):

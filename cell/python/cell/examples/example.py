@@ -14,6 +14,8 @@ import time
 import cell
 
 DONE, WRONG, ERROR = 0, 1, 2
+# The longest part of a key, so that whole keys, and bounds of scans, have at most the 226 bytes of keys.
+PART_BYTES_MAX = 100
 TIME_MAX_US = 9_999_999_999_999_999  # The latest time that a key can have: 16 digits, in the year 2286.
 
 
@@ -57,16 +59,16 @@ def run(program, flags):
     try:
         with connect(flags) as client:
             status = flags.command(client, flags)
-            client.finish_transactions()  # Who reads next need not wait.
+            client.finish_transactions()  # The next reader need not wait.
+        sys.stdout.flush()
+        return status
     except (cell.Error, ExampleError) as error:
         print(f"{program}: {error}", file=sys.stderr)
         return ERROR
-    try:
-        sys.stdout.flush()
     except OSError as error:
-        print(f"{program}: cannot write to standard output: {error.strerror}", file=sys.stderr)
-        os._exit(ERROR)  # At its end the interpreter would try, and fail, to write it again.
-    return status
+        what = "read standard input" if isinstance(error, IsADirectoryError) else "write to standard output"
+        print(f"{program}: cannot {what}: {error.strerror}", file=sys.stderr, flush=True)
+        os._exit(ERROR)  # At its end the interpreter would try, and fail, to write its output again.
 
 
 def show(*fields):
@@ -90,6 +92,8 @@ def part_of_key(text):
     data = os.fsencode(text)
     if not data or b"/" in data or b" " in data:
         raise argparse.ArgumentTypeError(f"{quoted(data)} is empty, or has a space or a slash")
+    if len(data) > PART_BYTES_MAX:
+        raise argparse.ArgumentTypeError(f"{quoted(data)} has {len(data)} bytes, and the most is {PART_BYTES_MAX}")
     return data
 
 

@@ -104,6 +104,8 @@ def read_documents(lines):
         name, tab, text = line.removesuffix(b"\n").partition(b"\t")
         if not tab or not name or b"/" in name or b" " in name:
             raise ExampleError(f"line {len(documents) + 1}: {quoted(line.rstrip())} is not NAME TAB TEXT")
+        if len(name) > example.PART_BYTES_MAX:
+            raise ExampleError(f"line {len(documents) + 1}: the name {quoted(name)} has more than {example.PART_BYTES_MAX} bytes")
         documents.append((name, text))
     return documents
 

@@ -132,10 +132,11 @@ def finish_job(client, flags, lease, effect):
 
     def body(transaction):
         value = transaction.get(key)
-        if value is None:
+        job = None if value is None else job_in(flags, key, value)
+        if job is None or job.attempts == 0:  # Nobody has the lease of a job that was not taken.
             return False
         transaction.delete(key)
-        effect(transaction, job_in(flags, key, value))
+        effect(transaction, job)
         return True
 
     return client.run(body, timeout=60)

@@ -82,14 +82,14 @@ def append(client, flags):
 
 
 def load(_, flags):
-    """Appends the points on standard input, with many puts in flight. Of two lines with the same time, either may stay.
+    """Appends the points on standard input, with many puts in flight. If two lines have the same time, either may stay.
     After an error, load the same lines again."""
 
     def points():
         for number, line in enumerate(sys.stdin.buffer, 1):
             parts = line.removesuffix(b"\n").split(b"\t", 1)
             value = parse_value(parts[1]) if len(parts) == 2 else None
-            if value is None or not re.fullmatch(rb"[0-9]+", parts[0]) or int(parts[0]) > example.TIME_MAX_US:
+            if value is None or not re.fullmatch(rb"[0-9]{1,20}", parts[0]) or int(parts[0]) > example.TIME_MAX_US:
                 raise ExampleError(f"line {number}: {example.quoted(line.rstrip())} is not TIME TAB VALUE")
             yield int(parts[0]), value
 

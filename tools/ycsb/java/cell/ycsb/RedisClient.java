@@ -80,9 +80,11 @@ public final class RedisClient extends DB {
   @Override
   public Status insert(String table, String key, Map<String, ByteIterator> values) {
     try (Pipeline pipeline = redis.pipelined()) {
-      pipeline.hset(keyOf(table, key), bytesOf(values));
-      pipeline.zadd(bytes(table), 0, bytes(key));
+      final Response<Long> written = pipeline.hset(keyOf(table, key), bytesOf(values));
+      final Response<Long> listed = pipeline.zadd(bytes(table), 0, bytes(key));
       pipeline.sync();
+      written.get();  // Throws what Redis has refused.
+      listed.get();
       return Status.OK;
     } catch (JedisException error) {
       return failed(error);
@@ -103,8 +105,9 @@ public final class RedisClient extends DB {
   public Status delete(String table, String key) {
     try (Pipeline pipeline = redis.pipelined()) {
       final Response<Long> deleted = pipeline.del(keyOf(table, key));
-      pipeline.zrem(bytes(table), bytes(key));
+      final Response<Long> removed = pipeline.zrem(bytes(table), bytes(key));
       pipeline.sync();
+      removed.get();
       return deleted.get() > 0 ? Status.OK : Status.NOT_FOUND;
     } catch (JedisException error) {
       return failed(error);
