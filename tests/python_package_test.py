@@ -3,11 +3,13 @@ its README, the demo, and checks of its types."""
 
 import re
 import shutil
+import subprocess
 import unittest
 from pathlib import Path
 
 from tests.python_environment import PythonEnvironment
 from tools import cluster, wheel
+from tools.free_ports import free_port
 
 TESTERS = ["pytest==9.2.0", "hypothesis==6.170.17", "mypy==1.18.2"]
 SOURCES = Path(cluster.binary("tests/python/conftest.py")).parent
@@ -67,10 +69,31 @@ class PythonPackage(unittest.TestCase):
             shown = self.runs("-c", program.replace("/tmp/cell-python", str(place)))
             self.assertIn("packages before m", shown)
             self.assertIn("count is 1\nall there: True\n", shown)
+            self.redis_section(text, place)
         finally:
             for command in later:
                 self.runs(*command.replace("/tmp/cell-python", str(place)).split())
         self.assertFalse((place / "cluster.json").exists())
+
+    def redis_section(self, text, place):
+        (script,) = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+        (again,) = re.findall(r"^env/bin/python (-m cell\.up --dir \S+ --detach)$", text, re.MULTILINE)
+        self.runs(*again.replace("/tmp/cell-python", str(place)).split())
+        port = free_port()
+        gateway = subprocess.Popen([f"{self.base}/env/bin/cell_gateway", "--cluster", str(place), "--listen", f"127.0.0.1:{port}"],
+                                   env=self.environment.variables, stdout=subprocess.PIPE)
+        try:
+            self.assertIn(b"serves clients of Redis", gateway.stdout.readline())
+            script = script.replace("/tmp/cell-python", str(place)).replace("6380", str(port))
+            shown = subprocess.run(["sh", "-ec", script], env=self.environment.variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=True,
+                                   text=True, timeout=200).stdout
+            self.assertRegex(shown, r"^ *\d+ OK\npackage/libc")
+            self.assertIn("OK\nQUEUED\nQUEUED\nOK\n2\n", shown)
+            self.assertTrue(shown.endswith("all there\n"), shown)
+        finally:
+            gateway.terminate()
+            self.assertEqual(gateway.wait(60), 0)
+            gateway.stdout.close()
 
     def test_the_demo(self):
         shown = self.runs("-m", "cell.demo")
@@ -78,7 +101,7 @@ class PythonPackage(unittest.TestCase):
 
     def test_the_wheel_has_what_it_needs_and_no_rdma_libraries(self):
         listed = self.runs("-m", "zipfile", "-l", str(self.wheel))
-        for part in ("cell/bin/cell_server", "cell/bin/cellctl", "cell/py.typed", "licenses/", "LICENSE"):
+        for part in ("cell/bin/cell_server", "cell/bin/cellctl", "cell/bin/cell_gateway", "cell/py.typed", "licenses/", "LICENSE"):
             self.assertIn(part, listed)
         for library in wheel.OF_THE_MACHINE:
             self.assertNotIn(library.split(".so")[0], listed.replace("licenses/libibverbs", ""))

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from tools import cluster
 
-PROGRAMS = {"cell_server": "cell/cmd/cell_server", "cellctl": "tools/cellctl", "cell_bench": "tools/cell_bench", "cell_wipe": "tools/wipe"}
+PROGRAMS = {"cell_server": "cell/cmd/cell_server", "cellctl": "tools/cellctl", "cell_bench": "tools/cell_bench", "cell_wipe": "tools/wipe",
+            "cell_gateway": "tools/cell_gateway"}
 SHARED = "libcell.so.1"
 PUBLIC = ["cell/c/cell.h", "cell/client/client.h", "cell/client/client_metrics.h", "cell/client/functions.h", "cell/client/snapshot.h",
           "cell/client/transaction.h"]

@@ -19,7 +19,8 @@ VERSION = "0.1"
 PYTHON = "/usr/bin/python3"
 PYTHON_TAG, SUFFIX = "cp311", ".cpython-311-x86_64-linux-gnu.so"
 PACKAGE = "cell/python/cell"
-PROGRAMS = {"cell_server": "cell/cmd/cell_server", "cellctl": "tools/cellctl", "cell_bench": "tools/cell_bench", "wipe": "tools/wipe"}
+PROGRAMS = {"cell_server": "cell/cmd/cell_server", "cellctl": "tools/cellctl", "cell_bench": "tools/cell_bench", "wipe": "tools/wipe",
+            "cell_gateway": "tools/cell_gateway"}
 # How clusters are brought up: these become cell/_cluster.
 CLUSTER = ["ceph_server", "cluster", "cluster_directory", "cluster_down", "cluster_settings", "down", "free_ports", "log_place",
            "private_directory", "up", "zookeeper_server"]
@@ -40,6 +41,7 @@ Description-Content-Type: text/markdown
 ENTRY_POINTS = """[console_scripts]
 cellctl = cell.programs:run
 cell_server = cell.programs:run
+cell_gateway = cell.programs:run
 cell_bench = cell.programs:run
 """
 
