@@ -247,9 +247,9 @@ TEST_F(GatewayTest, RefusesCommandsBeforeAuthentication) {
   EXPECT_THAT(answer(Request({"AUTH", "shop", "secre"})), HasSubstr("-WRONGPASS"));
   EXPECT_THAT(answer(Request({"AUTH", "shop", "Secret"})), HasSubstr("-WRONGPASS"));
   EXPECT_THAT(answer(Request({"HELLO", "2", "AUTH", "other", "secret"})), HasSubstr("-WRONGPASS"));
-  // What follows in the same packet is run as the user.
+  // Requests behind AUTH in the same packet run as the user.
   EXPECT_EQ(answer(Request({"AUTH", "shop", "secret"}) + Request({"SET", "a", "1"})), "+OK\r\n+OK\r\n");
-  // And what follows RESET is not.
+  // Requests behind RESET do not.
   for (const char* command : {"GET", "INFO", "WATCH", "EXPIRE"}) {
     std::vector<std::string> words = {command};
     if (*command != 'I') words.push_back("a");

@@ -58,7 +58,7 @@ enum class Result {
 
 class Connection;
 
-// What belongs to a connection, and keeps it.
+// An object that belongs to a connection, and keeps it.
 template <typename T>
 struct Handle {
   Handle(std::shared_ptr<Connection> its_connection, T* its_object)

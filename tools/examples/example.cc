@@ -8,6 +8,7 @@
 #include <system_error>
 
 #include "cell/base/bytes.h"
+#include "cell/base/status_macros.h"
 #include "cell/cmd/help_text.h"
 #include "cell/cmd/number_flags.h"
 #include "cell/io/exec/invocation.h"
@@ -66,6 +67,16 @@ int RunExample(const char* program, CLI::App* app, int argc, char** argv,
   if (result.ok()) return *result;
   std::fputs(fmt::format("{}: {}\n", program, std::string(result.status().message())).c_str(), stderr);
   return kError;
+}
+
+int RunTransactions(const char* program, CLI::App* app, int argc, char** argv, const ClientOptions& options,
+                    const std::function<absl::StatusOr<int>(Client*)>& run) {
+  return RunExample(program, app, argc, argv, [&]() -> absl::StatusOr<int> {
+    ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, OpenClient(options));
+    absl::StatusOr<int> status = run(client.get());
+    client->FinishTransactions();
+    return status;
+  });
 }
 
 absl::StatusOr<std::unique_ptr<Client>> OpenClient(const ClientOptions& options) {

@@ -1,4 +1,4 @@
-// What all examples share: how they read their command lines, and how they end.
+// Helps the examples to read their command lines, and to end with the right status.
 //
 // Exit status: 0 done, 1 something is not there or not as it should be, 2 an error. An error is one line on standard
 // error, which begins with the program's name.
@@ -34,6 +34,11 @@ CLI::Validator PartOfKey();
 int RunExample(const char* program, CLI::App* app, int argc, char** argv,
                const std::function<absl::StatusOr<int>()>& run);
 
+// Works like RunExample. Calls `run` with a client of the cluster in `options`, and tells all servers which
+// transactions have committed before it ends, so that the next reader need not wait.
+int RunTransactions(const char* program, CLI::App* app, int argc, char** argv, const ClientOptions& options,
+                    const std::function<absl::StatusOr<int>(Client*)>& run);
+
 // Opens a client. Returns InvalidArgument if no cluster was given.
 absl::StatusOr<std::unique_ptr<Client>> OpenClient(const ClientOptions& options);
 
@@ -46,13 +51,13 @@ uint64_t NowUs();
 // Returns a time with zeros in front, so that keys that have it are in the order of their times.
 std::string TimeDigits(uint64_t time_us);
 
-// Returns the time that the text is, or nullopt if it is none from 0 to kTimeMaxUs.
+// Parses a time from 0 to kTimeMaxUs. Returns nullopt if the text is anything else.
 std::optional<uint64_t> ParseTime(std::string_view text);
 
 // Accepts what ParseTime does.
 CLI::Validator TimeInUs();
 
-// Returns the number that the text is, in decimal, or DataLoss if it is none. `key` is named in the error.
+// Parses a decimal number. Returns DataLoss if the text is anything else. `key` is named in the error.
 absl::StatusOr<uint64_t> NumberIn(std::string_view key, std::string_view text);
 
 }  // namespace cell

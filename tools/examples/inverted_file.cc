@@ -192,7 +192,7 @@ absl::StatusOr<int> Load(Client*, const Flags& flags) {
   return kDone;
 }
 
-// What searches have read.
+// Counts the reads of searches.
 struct Stats {
   uint64_t entries = 0;
   uint64_t scans = 0;
@@ -204,7 +204,7 @@ class WordEntries {
   WordEntries(Client* client, std::string_view word, Stats* stats)
       : client_(client), prefix_(EntryKey(word, "")), stats_(stats) {}
 
-  // Returns the first document whose name is not below `name`, or nullopt if there is none. REQUIRES: `name` is not
+  // Returns the first document whose name is not below `name`, or nullopt if all are below it. REQUIRES: `name` is not
   // below that of an earlier call.
   absl::StatusOr<std::optional<std::string>> Seek(const std::string& name) {
     at_ = static_cast<size_t>(std::lower_bound(names_.begin(), names_.end(), name) - names_.begin());
@@ -358,7 +358,7 @@ int Main(int argc, char** argv) {
   DeclareCluster(&app, &flags.client);
   app.require_subcommand(1);
   CLI::App* const add = app.add_subcommand("add", "Store the document NAME with TEXT, in the place of an earlier one");
-  CLI::App* const remove = app.add_subcommand("remove", "Remove the document NAME: exit status 1 if there is none");
+  CLI::App* const remove = app.add_subcommand("remove", "Remove the document NAME: exit status 1 if it does not exist");
   CLI::App* const load = app.add_subcommand("load", "Store many documents, each a line NAME TAB TEXT");
   CLI::App* const search = app.add_subcommand("search", "List the documents that have all words, as NAME TAB TEXT");
   CLI::App* const prefix = app.add_subcommand("prefix", "List the documents that have a word that begins with PREFIX");
@@ -381,12 +381,8 @@ int Main(int argc, char** argv) {
   search->callback([&command] { command = Search; });
   prefix->callback([&command] { command = Prefix; });
   check->callback([&command] { command = Check; });
-  return RunExample("inverted_file", &app, argc, argv, [&]() -> absl::StatusOr<int> {
-    ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, OpenClient(flags.client));
-    absl::StatusOr<int> status = command(client.get(), flags);
-    client->FinishTransactions();  // Who reads next need not wait.
-    return status;
-  });
+  return RunTransactions("inverted_file", &app, argc, argv, flags.client,
+                         [&](Client* client) { return command(client, flags); });
 }
 
 }  // namespace

@@ -25,9 +25,8 @@
 // What to look at:
 // - Take looks for jobs by a plain scan, and picks one of the first by chance. The transaction reads the key of that
 //   job alone. If it scanned, each push and each take of another worker would abort it.
-// - Finish checks the lease and writes the effect in one transaction. A worker that was slow, and whose job was given
-// to
-//   another one, changes nothing. The clocks of workers only decide when a job is tried again: that it is finished once
+// - Finish checks the lease and writes the effect in one transaction. A slow worker whose job was given to another one
+//   changes nothing. The clocks of workers only decide when a job is tried again: that it is finished once
 //   does not depend on them.
 // - Effects outside of the store (a mail, say) can happen twice. `take` and `finish` are for workers that have such.
 //
@@ -56,10 +55,10 @@
 namespace cell {
 namespace {
 
-constexpr uint64_t kCandidates = 16;  // Among which workers pick, so that few meet.
+constexpr uint64_t kCandidates = 16;  // Workers pick one of the first jobs, so that few meet.
 constexpr int kTakesMax = 1000;
 constexpr size_t kTallyBytesMax = 100;
-constexpr std::chrono::milliseconds kPause{20};  // Of a worker that has found no job.
+constexpr std::chrono::milliseconds kPause{20};  // A worker that has found no job waits so long.
 
 struct Flags {
   ClientOptions client;
@@ -119,7 +118,7 @@ absl::StatusOr<int> Push(Client* client, const Flags& flags) {
   return kDone;
 }
 
-// Takes a job that is due, or returns nullopt if there is none.
+// Takes a job that is due. Returns nullopt if no job is due.
 absl::StatusOr<std::optional<Job>> TakeJob(Client* client, const Flags& flags, Random* random) {
   for (int i = 0; i < kTakesMax; ++i) {
     const uint64_t now_us = NowUs();
@@ -297,12 +296,8 @@ int Main(int argc, char** argv) {
   work->callback([&command] { command = Work; });
   list->callback([&command] { command = List; });
   tally->callback([&command] { command = Tally; });
-  return RunExample("job_queue", &app, argc, argv, [&]() -> absl::StatusOr<int> {
-    ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, OpenClient(flags.client));
-    absl::StatusOr<int> status = command(client.get(), flags);
-    client->FinishTransactions();  // Who reads next need not wait.
-    return status;
-  });
+  return RunTransactions("job_queue", &app, argc, argv, flags.client,
+                         [&](Client* client) { return command(client, flags); });
 }
 
 }  // namespace

@@ -17,8 +17,8 @@ constexpr CallOptions kPatient = {.timeout_us = 50'000'000};
 // Tries once. Returns Aborted if the transaction did not commit, and never will.
 absl::Status TryOnce(Client* client, const std::function<absl::Status(Transaction*)>& body) {
   Transaction tx = client->Begin();
-  if (const absl::Status status = body(&tx); !status.ok()) return status;
-  const absl::Status committed = tx.Commit().status();
+  if (absl::Status status = body(&tx); !status.ok()) return status;
+  absl::Status committed = tx.Commit().status();
   if (!IsMaybeApplied(committed)) return committed;
   const absl::StatusOr<std::optional<Committed>> outcome = client->Outcome(tx.id(), kPatient);
   if (!outcome.ok()) return committed;

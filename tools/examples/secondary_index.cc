@@ -142,7 +142,7 @@ int Main(int argc, char** argv) {
   app.require_subcommand(1);
   CLI::App* const put =
       app.add_subcommand("put", "Store the user ID with CITY and NAME, in the place of an earlier one");
-  CLI::App* const del = app.add_subcommand("delete", "Delete the user ID: exit status 1 if there is none");
+  CLI::App* const del = app.add_subcommand("delete", "Delete the user ID: exit status 1 if it does not exist");
   CLI::App* const city = app.add_subcommand("city", "List the users in CITY as ID TAB NAME");
   CLI::App* const check = app.add_subcommand("check", "Compare all users with the index: exit status 1 if they differ");
   for (CLI::App* const sub : {put, del}) sub->add_option("id", flags.id)->required()->check(PartOfKey());
@@ -152,12 +152,8 @@ int Main(int argc, char** argv) {
   del->callback([&command] { command = Delete; });
   city->callback([&command] { command = ListCity; });
   check->callback([&command] { command = Check; });
-  return RunExample("secondary_index", &app, argc, argv, [&]() -> absl::StatusOr<int> {
-    ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, OpenClient(flags.client));
-    absl::StatusOr<int> status = command(client.get(), flags);
-    client->FinishTransactions();  // Who reads next need not wait.
-    return status;
-  });
+  return RunTransactions("secondary_index", &app, argc, argv, flags.client,
+                         [&](Client* client) { return command(client, flags); });
 }
 
 }  // namespace

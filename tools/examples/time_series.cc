@@ -274,8 +274,8 @@ int Main(int argc, char** argv) {
   buckets->add_option("--width", flags.width_us, "Width of a bucket in microseconds")
       ->required()
       ->check(WholeNumber(1, kTimeMaxUs));
-  retain->add_option("--before", flags.before_us, "Delete what is older than this time")->transform(TimeInUs());
-  retain->add_option("--older-than", flags.older_than, "Delete what is older than so many seconds")
+  retain->add_option("--before", flags.before_us, "Delete points that are older than this time")->transform(TimeInUs());
+  retain->add_option("--older-than", flags.older_than, "Delete points that are older than this, in seconds")
       ->check(Between(0, 1e9));
   append->callback([&command] { command = Append; });
   load->callback([&command] { command = Load; });

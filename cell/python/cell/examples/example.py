@@ -1,4 +1,4 @@
-"""What all examples share: how they read their command lines, and how they end.
+"""Helps the examples to read their command lines, and to end with the right status.
 
 Exit status: 0 done, 1 something is not there or not as it should be, 2 an error. An error is one line on standard error,
 which begins with the program's name.

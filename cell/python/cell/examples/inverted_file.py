@@ -144,7 +144,7 @@ def load(_, flags):
 
 
 class Stats:
-    """What searches have read."""
+    """Counts the reads of searches."""
 
     def __init__(self):
         self.entries = self.scans = 0
@@ -162,7 +162,7 @@ class WordEntries:
         self.names, self.complete = [], False  # Complete: no document comes after those in names.
 
     def seek(self, name):
-        """Returns the first document whose name is not below `name`, or None if there is none. `name` must not be below
+        """Returns the first document whose name is not below `name`, or None if all are below it. `name` must not be below
         that of an earlier call."""
         at = bisect.bisect_left(self.names, name)
         if at == len(self.names) and not self.complete:
@@ -260,7 +260,7 @@ def main():
         return made
 
     adding = command("add", add, "store the document NAME with TEXT, in the place of an earlier one")
-    removing = command("remove", remove, "remove the document NAME: exit status 1 if there is none")
+    removing = command("remove", remove, "remove the document NAME: exit status 1 if it does not exist")
     loading = command("load", load, "store many documents, each a line NAME TAB TEXT")
     searching = command("search", search, "list the documents that have all words, as NAME TAB TEXT")
     prefix = command("prefix", search_prefix, "list the documents that have a word that begins with PREFIX")

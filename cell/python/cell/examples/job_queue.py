@@ -41,10 +41,10 @@ from typing import NamedTuple
 from cell.examples import example
 from cell.examples.example import DONE, WRONG, ExampleError, quoted, show
 
-CANDIDATES = 16  # Among which workers pick, so that few meet.
+CANDIDATES = 16  # Workers pick one of the first jobs, so that few meet.
 TAKES_MAX = 1000
 TALLY_BYTES_MAX = 100
-PAUSE = 0.02  # Of a worker that has found no job, in seconds.
+PAUSE = 0.02  # Seconds that a worker waits when it has found no job.
 
 
 class Job(NamedTuple):
@@ -100,7 +100,7 @@ def push(client, flags):
 
 
 def take_job(client, flags):
-    """Takes a job that is due, or returns None if there is none."""
+    """Takes a job that is due. Returns None if no job is due."""
     prefix = prefix_of(flags)
     for _ in range(TAKES_MAX):
         due = list(client.scan(prefix, prefix + example.time_digits(example.now_us() + 1), limit=CANDIDATES, keys_only=True))

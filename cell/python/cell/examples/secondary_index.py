@@ -105,7 +105,7 @@ def main():
             made.add_argument(argument, type=example.argument_bytes if argument == "name" else example.part_of_key)
 
     add("put", put, "store the user ID with CITY and NAME, in the place of an earlier one", "id", "city", "name")
-    add("delete", delete, "delete the user ID: exit status 1 if there is none", "id")
+    add("delete", delete, "delete the user ID: exit status 1 if it does not exist", "id")
     add("city", list_city, "list the users in CITY as ID TAB NAME", "city")
     add("check", check, "compare all users with the index: exit status 1 if they differ")
     return example.run("secondary_index", parser.parse_args())

@@ -205,7 +205,7 @@ def main():
     newest.add_argument("--count", type=example.whole_number(1, 1_000_000), default=10, help="how many points (default: %(default)s)")
     figures.add_argument("--width", type=example.whole_number(1, example.TIME_MAX_US), required=True, help="width of a bucket in microseconds")
     old.add_argument("--before", type=time_us, help="delete what is older than this time")
-    old.add_argument("--older-than", type=example.seconds(0, 1e9), help="delete what is older than so many seconds")
+    old.add_argument("--older-than", type=example.seconds(0, 1e9), help="delete points that are older than this, in seconds")
     return example.run("time_series", parser.parse_args())
 
 
